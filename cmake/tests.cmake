@@ -1,0 +1,73 @@
+# Every tests/{unit,multi,fault}/*.c is one program in <build>/tests/.
+#
+# A program of tests/unit runs under ctest. One of tests/multi or tests/fault
+# does when it says how, otherwise pytest starts it. The first lines say it:
+#   /* labels: tsan valgrind */   run it under these tools as well
+#   /* processes: 4 */            run it as `oriel run -n 4 -- program`
+# Exit code 77 is a skip; the program prints the reason.
+
+file(GLOB support_sources CONFIGURE_DEPENDS tests/support/*.c)
+
+function(oriel_test_program source)
+    get_filename_component(name ${source} NAME_WE)
+    add_executable(${name} ${source} ${support_sources})
+    target_link_libraries(${name} PRIVATE oriel_core)
+    target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR}/tests)
+    set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+endfunction()
+
+# What `/* key: words */` in the first lines of `source` says, as a list.
+function(oriel_test_header source key words_p)
+    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${source})
+    file(STRINGS ${source} head LIMIT_INPUT 400 REGEX "^/\\* ${key}: ")
+    string(REGEX MATCH "${key}: ([a-z0-9 ]*[a-z0-9])" found "${head}")
+    string(REPLACE " " ";" words "${CMAKE_MATCH_1}")
+    if(NOT found)
+        set(words "")
+    endif()
+    set(${words_p} "${words}" PARENT_SCOPE)
+endfunction()
+
+function(oriel_test_register source)
+    get_filename_component(name ${source} NAME_WE)
+    oriel_test_header(${source} labels labels)
+    add_test(NAME ${name} COMMAND ${ARGN})
+    set_tests_properties(${name} PROPERTIES
+        LABELS "${labels}" TIMEOUT 120 SKIP_RETURN_CODE 77)
+endfunction()
+
+if(ORIEL_TESTS)
+    find_path(CMOCKA_INCLUDE_DIR cmocka.h)
+    find_library(CMOCKA_LIBRARY cmocka)
+    file(GLOB unit_sources CONFIGURE_DEPENDS tests/unit/test_*.c)
+    if(CMOCKA_INCLUDE_DIR AND CMOCKA_LIBRARY)
+        foreach(source ${unit_sources})
+            get_filename_component(name ${source} NAME_WE)
+            oriel_test_program(${source})
+            target_include_directories(${name} SYSTEM PRIVATE ${CMOCKA_INCLUDE_DIR})
+            target_link_libraries(${name} PRIVATE ${CMOCKA_LIBRARY})
+            oriel_test_register(${source} ${name})
+        endforeach()
+    else()
+        message(STATUS "cmocka was not found: the unit tests are left out (libcmocka-dev)")
+    endif()
+
+    file(GLOB program_sources CONFIGURE_DEPENDS tests/multi/*.c tests/fault/*.c)
+    foreach(source ${program_sources})
+        get_filename_component(name ${source} NAME_WE)
+        oriel_test_program(${source})
+        oriel_test_header(${source} processes processes)
+        if(processes AND TARGET oriel_command)
+            oriel_test_register(${source} oriel_command run -n ${processes} -- $<TARGET_FILE:${name}>)
+        endif()
+    endforeach()
+endif()
+
+if(ORIEL_FUZZ)
+    file(GLOB fuzz_sources CONFIGURE_DEPENDS tests/fuzz/fuzz_*.c)
+    foreach(source ${fuzz_sources})
+        get_filename_component(name ${source} NAME_WE)
+        oriel_test_program(${source})
+        target_link_options(${name} PRIVATE -fsanitize=fuzzer)
+    endforeach()
+endif()

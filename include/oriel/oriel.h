@@ -1,0 +1,201 @@
+/* oriel: communication kernels over symmetric memory, callable from C and from
+ * inside jax.jit.
+ *
+ * Words. A *process* holds one or more *ranks* (a rank is one device of one
+ * process); ranks are numbered process by process. A *comm* is the world of
+ * ranks, one object per process. A *group* is an ordered subset of it. A
+ * *window* is memory of every rank, of one length, that every rank can address.
+ *
+ * Threads. One thread per rank may be inside a call on one comm at a time;
+ * different ranks of a process call from different threads. Collective calls
+ * that take a comm are made once per process, those that take a rank once per
+ * rank.
+ *
+ * Errors. A function that can fail returns an oriel_status; the text of the
+ * calling thread's last failure is oriel_last_error(). Output arguments end in
+ * `_p` and are written only on success. */
+#ifndef ORIEL_ORIEL_H
+#define ORIEL_ORIEL_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define ORIEL_API __attribute__((visibility("default")))
+
+#define ORIEL_VERSION_MAJOR 0
+#define ORIEL_VERSION_MINOR 1
+#define ORIEL_VERSION_PATCH 0
+#define ORIEL_VERSION_STRING "0.1.0"
+
+typedef enum oriel_status {
+    ORIEL_OK = 0,
+    ORIEL_IN_PROGRESS = 1,  /* not an error: ask again */
+    ORIEL_ERR_INVALID = 2,  /* an argument is wrong; nothing was sent */
+    ORIEL_ERR_MISMATCH = 3, /* ranks asked for different things */
+    ORIEL_ERR_TIMEOUT = 4,  /* a peer is alive but did not come in time */
+    ORIEL_ERR_PEER = 5,     /* a peer is gone */
+    ORIEL_ERR_REVOKED = 6,  /* the comm failed earlier; destroy it and make another */
+    ORIEL_ERR_SYSTEM = 7,   /* the operating system refused something */
+    ORIEL_ERR_UNSUPPORTED = 8,
+    ORIEL_ERR_NO_RESOURCE = 9, /* a bounded table or pool is full */
+    ORIEL_ERR_AUTH = 10        /* a peer could not prove that it belongs to the job */
+} oriel_status;
+
+typedef enum oriel_dtype {
+    ORIEL_BOOL = 0,
+    ORIEL_S8 = 1,
+    ORIEL_S16 = 2,
+    ORIEL_S32 = 3,
+    ORIEL_S64 = 4,
+    ORIEL_U8 = 5,
+    ORIEL_U16 = 6,
+    ORIEL_U32 = 7,
+    ORIEL_U64 = 8,
+    ORIEL_F16 = 9,
+    ORIEL_BF16 = 10,
+    ORIEL_F32 = 11,
+    ORIEL_F64 = 12,
+    ORIEL_F8E4M3FN = 13,
+    ORIEL_F8E5M2 = 14,
+    ORIEL_C64 = 15,
+    ORIEL_C128 = 16,
+    ORIEL_DTYPE_COUNT = 17
+} oriel_dtype;
+
+typedef enum oriel_redop {
+    ORIEL_SUM = 0,
+    ORIEL_PROD = 1,
+    ORIEL_MIN = 2,
+    ORIEL_MAX = 3,
+    ORIEL_REDOP_COUNT = 4
+} oriel_redop;
+
+typedef struct oriel_comm oriel_comm;
+typedef struct oriel_group oriel_group;
+typedef struct oriel_window oriel_window;
+typedef struct oriel_request oriel_request;
+
+/* ---- text -------------------------------------------------------------- */
+
+ORIEL_API const char *oriel_version(void);
+ORIEL_API const char *oriel_status_name(oriel_status status);
+/* The calling thread's last failure as one sentence; "" when there was none.
+ * Valid until the thread's next failing call. */
+ORIEL_API const char *oriel_last_error(void);
+ORIEL_API const char *oriel_dtype_name(oriel_dtype dtype);
+ORIEL_API const char *oriel_redop_name(oriel_redop op);
+/* Bytes of one element; 0 for a value that is no dtype. */
+ORIEL_API size_t oriel_dtype_size(oriel_dtype dtype);
+
+/* ---- store: how processes find each other ------------------------------ */
+
+/* A key-value store the caller already has. `set` publishes a value once.
+ * `get` waits at most `timeout_s` seconds for `key`, copies at most `capacity`
+ * bytes to `value` and stores the length. Both may be called from any thread
+ * that calls oriel_comm_create. */
+typedef struct oriel_store {
+    size_t struct_size;
+    void *ctx;
+    oriel_status (*set)(void *ctx, const char *key, const void *value, size_t len);
+    oriel_status (*get)(void *ctx, const char *key, double timeout_s, void *value, size_t capacity,
+                        size_t *len_p);
+} oriel_store;
+#define ORIEL_STORE_INIT {sizeof(oriel_store), NULL, NULL, NULL}
+
+/* ---- comm -------------------------------------------------------------- */
+
+typedef struct oriel_comm_params {
+    size_t struct_size;
+    int process_id;           /* -1: from ORIEL_PROCESS_ID, or 0 of 1 */
+    int num_processes;        /* 0: from ORIEL_NUM_PROCESSES, or 1 */
+    int local_ranks;          /* ranks this process holds; 0 means 1 */
+    const char *store;        /* "unix:@name" or "host:port"; NULL: from ORIEL_STORE */
+    const char *secret;       /* what the job's processes prove to each other; NULL: ORIEL_SECRET */
+    const oriel_store *kv;    /* used instead of `store` when set */
+    const char *job;          /* prefix of the keys in the store; NULL: "oriel" */
+    double timeout_s;         /* deadline of an operation; 0: ORIEL_TIMEOUT */
+} oriel_comm_params;
+#define ORIEL_COMM_PARAMS_INIT {sizeof(oriel_comm_params), -1, 0, 0, NULL, NULL, NULL, NULL, 0.0}
+
+/* Collective: every process calls it once. On failure no process holds a comm. */
+ORIEL_API oriel_status oriel_comm_create(const oriel_comm_params *params, oriel_comm **comm_p);
+/* Collective, bounded by the comm's deadline: waits until every process is
+ * here, unless the comm is revoked. Always frees the local part. NULL is fine. */
+ORIEL_API oriel_status oriel_comm_destroy(oriel_comm *comm);
+/* Local: frees the local part at once and waits for nobody; for exit paths.
+ * Peers that still call are told that this process has left. */
+ORIEL_API void oriel_comm_abandon(oriel_comm *comm);
+/* Local: ORIEL_OK, or the failure that revoked the comm. */
+ORIEL_API oriel_status oriel_comm_check(oriel_comm *comm);
+/* Collective over processes: returns once every process has called it. */
+ORIEL_API oriel_status oriel_comm_barrier(oriel_comm *comm);
+
+ORIEL_API int oriel_comm_size(const oriel_comm *comm);        /* ranks in the world */
+ORIEL_API int oriel_comm_first_rank(const oriel_comm *comm);  /* this process's first rank */
+ORIEL_API int oriel_comm_local_size(const oriel_comm *comm);  /* ranks of this process */
+ORIEL_API int oriel_comm_process(const oriel_comm *comm);
+ORIEL_API int oriel_comm_num_processes(const oriel_comm *comm);
+
+/* ---- group ------------------------------------------------------------- */
+
+/* Local, no exchange: `ranks` is the ordered list, the same on every member. */
+ORIEL_API oriel_status oriel_group_create(oriel_comm *comm, const int *ranks, int n,
+                                          oriel_group **group_p);
+ORIEL_API void oriel_group_destroy(oriel_group *group);
+/* The group of all ranks in rank order; owned by the comm. */
+ORIEL_API oriel_group *oriel_comm_world(oriel_comm *comm);
+ORIEL_API int oriel_group_size(const oriel_group *group);
+ORIEL_API int oriel_group_index(const oriel_group *group, int rank); /* -1: no member */
+
+/* ---- window ------------------------------------------------------------ */
+
+/* Collective: every process calls it with the same `bytes` (per rank). The
+ * memory is zeroed. On failure no process holds the window. */
+ORIEL_API oriel_status oriel_window_create(oriel_comm *comm, size_t bytes, oriel_window **window_p);
+/* Collective; quiesce your own accesses first. NULL is fine. */
+ORIEL_API oriel_status oriel_window_destroy(oriel_window *window);
+ORIEL_API size_t oriel_window_bytes(const oriel_window *window);
+/* Local: where this process sees `rank`'s part. */
+ORIEL_API oriel_status oriel_window_ptr(const oriel_window *window, int rank, void **ptr_p);
+/* Local: which window, rank and offset an address of this process belongs to. */
+ORIEL_API oriel_status oriel_window_find(oriel_comm *comm, const void *addr,
+                                         oriel_window **window_p, int *rank_p, size_t *offset_p);
+
+/* ---- operations -------------------------------------------------------- */
+
+/* Collective over the group, called once for each member by the process that
+ * holds it: `rank` is the caller's own rank in the world. `recv` gets the
+ * reduction of every member's `send`, elements combined in group order, so that
+ * the bits are the same on every rank and in every run; f16, bf16 and f8
+ * accumulate in f32. `send` may equal `recv`; otherwise they may not overlap.
+ * Calls on one group match in the order in which each rank makes them. On
+ * failure `recv` is poisoned (NaN, signed minimum, unsigned maximum, false). */
+ORIEL_API oriel_status oriel_all_reduce(oriel_group *group, int rank, const void *send, void *recv,
+                                        size_t count, oriel_dtype dtype, oriel_redop op);
+/* The same, started. The buffers belong to the operation until it is done. */
+ORIEL_API oriel_status oriel_all_reduce_start(oriel_group *group, int rank, const void *send,
+                                              void *recv, size_t count, oriel_dtype dtype,
+                                              oriel_redop op, oriel_request **request_p);
+/* ORIEL_IN_PROGRESS, or the outcome; the request is freed with the outcome. */
+ORIEL_API oriel_status oriel_request_test(oriel_request *request);
+ORIEL_API oriel_status oriel_request_wait(oriel_request *request);
+
+/* ---- options ----------------------------------------------------------- */
+
+typedef struct oriel_option {
+    const char *name; /* ORIEL_... */
+    const char *value;
+    const char *source; /* "default" or "environment" */
+    const char *help;
+} oriel_option;
+/* Local: option number `index`; ORIEL_ERR_INVALID past the last. */
+ORIEL_API oriel_status oriel_option_get(int index, oriel_option *option_p);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,55 @@
+"""oriel: communication kernels over symmetric memory, callable inside jax.jit.
+
+    import jax, oriel
+
+    oriel.init()
+
+    @jax.jit
+    @jax.shard_map(mesh=mesh, in_specs=P("x"), out_specs=P())
+    def step(x):
+        return oriel.all_reduce(x, "x")     # as lax.psum
+
+Importing it raises PJRT_NPROC where that is unset: XLA's own thread pool must
+have more threads than there are devices, or collectives started in different
+orders on two devices wait for each other for ever.
+"""
+
+from oriel import _threads
+
+_threads.reserve()
+
+from oriel._all_reduce import all_reduce  # noqa: E402  (after the reservation)
+from oriel._lib import OrielError, Status, version  # noqa: E402
+from oriel._world import (  # noqa: E402
+    check,
+    finalize,
+    init,
+    is_initialized,
+    local_size,
+    num_processes,
+    process_id,
+    rank,
+    size,
+)
+
+__all__ = [
+    "OrielError",
+    "Status",
+    "all_reduce",
+    "check",
+    "finalize",
+    "init",
+    "is_initialized",
+    "local_size",
+    "num_processes",
+    "process_id",
+    "rank",
+    "size",
+    "version",
+]
+
+
+def __getattr__(name):
+    if name == "__version__":
+        return version()
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,155 @@
+"""liboriel.so through ctypes: the types of oriel.h that Python needs, and errors."""
+
+import ctypes
+import enum
+import functools
+import pathlib
+
+_PACKAGE = pathlib.Path(__file__).resolve().parent
+_BUILD = _PACKAGE.parents[1] / "build"
+# In a wheel; in a source tree.
+_PLACES = tuple(
+    folder / "liboriel.so" for folder in (_PACKAGE / "lib", _BUILD, _BUILD / "normal")
+)
+
+
+class Status(enum.IntEnum):
+    """oriel_status of oriel.h."""
+
+    OK = 0
+    IN_PROGRESS = 1
+    INVALID = 2
+    MISMATCH = 3
+    TIMEOUT = 4
+    PEER = 5
+    REVOKED = 6
+    SYSTEM = 7
+    UNSUPPORTED = 8
+    NO_RESOURCE = 9
+    AUTH = 10
+
+
+class OrielError(RuntimeError):
+    """What the library said, in one sentence; `status` is its kind."""
+
+    def __init__(self, sentence, status):
+        super().__init__(sentence)
+        self.status = Status(status)
+
+
+StoreSet = ctypes.CFUNCTYPE(
+    ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_size_t
+)
+StoreGet = ctypes.CFUNCTYPE(
+    ctypes.c_int,
+    ctypes.c_void_p,
+    ctypes.c_char_p,
+    ctypes.c_double,
+    ctypes.c_void_p,
+    ctypes.c_size_t,
+    ctypes.POINTER(ctypes.c_size_t),
+)
+
+
+class Store(ctypes.Structure):
+    _fields_ = [
+        ("struct_size", ctypes.c_size_t),
+        ("ctx", ctypes.c_void_p),
+        ("set", StoreSet),
+        ("get", StoreGet),
+    ]
+
+
+class CommParams(ctypes.Structure):
+    _fields_ = [
+        ("struct_size", ctypes.c_size_t),
+        ("process_id", ctypes.c_int),
+        ("num_processes", ctypes.c_int),
+        ("local_ranks", ctypes.c_int),
+        ("store", ctypes.c_char_p),
+        ("secret", ctypes.c_char_p),
+        ("kv", ctypes.POINTER(Store)),
+        ("job", ctypes.c_char_p),
+        ("timeout_s", ctypes.c_double),
+    ]
+
+
+class _Option(ctypes.Structure):
+    _fields_ = [
+        ("name", ctypes.c_char_p),
+        ("value", ctypes.c_char_p),
+        ("source", ctypes.c_char_p),
+        ("help", ctypes.c_char_p),
+    ]
+
+
+_HANDLE = ctypes.c_void_p
+_OUT = ctypes.POINTER(ctypes.c_void_p)
+_INT = ctypes.c_int
+
+# name: (result, arguments); a result of Status is checked by `call`.
+_PROTOTYPES = {
+    "oriel_version": (ctypes.c_char_p, ()),
+    "oriel_status_name": (ctypes.c_char_p, (_INT,)),
+    "oriel_last_error": (ctypes.c_char_p, ()),
+    "oriel_option_get": (_INT, (_INT, ctypes.POINTER(_Option))),
+    "oriel_comm_create": (_INT, (ctypes.POINTER(CommParams), _OUT)),
+    "oriel_comm_destroy": (_INT, (_HANDLE,)),
+    "oriel_comm_abandon": (None, (_HANDLE,)),
+    "oriel_comm_check": (_INT, (_HANDLE,)),
+    "oriel_comm_barrier": (_INT, (_HANDLE,)),
+    "oriel_comm_size": (_INT, (_HANDLE,)),
+    "oriel_comm_first_rank": (_INT, (_HANDLE,)),
+    "oriel_comm_local_size": (_INT, (_HANDLE,)),
+    "oriel_comm_process": (_INT, (_HANDLE,)),
+    "oriel_comm_num_processes": (_INT, (_HANDLE,)),
+    "oriel_window_create": (_INT, (_HANDLE, ctypes.c_size_t, _OUT)),
+    "oriel_window_ptr": (_INT, (_HANDLE, _INT, _OUT)),
+    "oriel_ffi_attach": (_INT, (_HANDLE, ctypes.POINTER(_INT), _INT)),
+    "oriel_ffi_lowering": (None, ()),
+}
+
+
+@functools.cache
+def load():
+    """The library, loaded once."""
+    for place in _PLACES:
+        if place.exists():
+            lib = ctypes.CDLL(str(place))
+            break
+    else:
+        raise OrielError(
+            f"no liboriel.so at {' or '.join(map(str, _PLACES))}: install the oriel package, or "
+            "build the source tree",
+            Status.SYSTEM,
+        )
+    for name, (result, arguments) in _PROTOTYPES.items():
+        function = getattr(lib, name)
+        function.restype = result
+        function.argtypes = arguments
+    return lib
+
+
+def call(name, *arguments):
+    """Calls a function that returns an oriel_status; raises what it says."""
+    lib = load()
+    status = getattr(lib, name)(*arguments)
+    if status != Status.OK:
+        raise OrielError(lib.oriel_last_error().decode(), status)
+
+
+def option(name):
+    """The value of an ORIEL_* option, "" where it is unset."""
+    lib = load()
+    entry = _Option()
+    index = 0
+    while lib.oriel_option_get(index, ctypes.byref(entry)) == Status.OK:
+        if entry.name == name.encode():
+            return entry.value.decode()
+        index += 1
+    raise KeyError(name)
+
+
+def version():
+    """The version of the loaded library."""
+    return load().oriel_version().decode()

@@ -1,0 +1,188 @@
+"""How this process finds the others: its place among them, and the comm."""
+
+import ctypes
+import dataclasses
+import socket
+
+import jax
+
+from oriel import _compat, _lib
+from oriel._lib import OrielError, Status
+
+_ADDRESS_BYTES = 64
+
+
+@dataclasses.dataclass
+class Place:
+    process_id: int
+    num_processes: int
+    store: str | None = None
+    secret: str | None = None
+    distributed: bool = False  # JAX spans the processes, and its store is used
+    starts_distributed: bool = False  # ... because oriel made it so
+
+
+def find_place(process_id, num_processes, store, secret, distributed):
+    """Decides from arguments, jax.distributed, the environment, in this order."""
+    if (process_id is None) != (num_processes is None):
+        raise OrielError(
+            f"give process_id and num_processes together: process_id={process_id!r}, "
+            f"num_processes={num_processes!r}",
+            Status.INVALID,
+        )
+    state = _compat.distributed_state()
+    jax_spans = state.client is not None and state.num_processes > 1
+    if process_id is not None:
+        place = Place(process_id, num_processes, store, secret)
+        if jax_spans and distributed is not False:
+            _check_agrees(place, state)
+    elif jax_spans:
+        place = Place(state.process_id, state.num_processes, store, secret)
+    else:
+        place = _place_of_launcher(store, secret)
+    if place.num_processes > 1 and distributed is not False:
+        place.distributed = True
+        place.starts_distributed = not jax_spans
+    elif jax_spans and distributed is False:
+        raise OrielError(
+            "distributed=False, but jax.distributed is initialised already", Status.INVALID
+        )
+    return place
+
+
+def _check_agrees(place, state):
+    ours = (place.process_id, place.num_processes)
+    theirs = (state.process_id, state.num_processes)
+    if ours != theirs:
+        raise OrielError(
+            f"oriel.init was told process {ours[0]} of {ours[1]}, jax.distributed says "
+            f"{theirs[0]} of {theirs[1]}",
+            Status.INVALID,
+        )
+
+
+def _place_of_launcher(store, secret):
+    number, count = _lib.option("ORIEL_PROCESS_ID"), _lib.option("ORIEL_NUM_PROCESSES")
+    if not count:
+        return Place(0, 1, store, secret)
+    return Place(int(number or 0), int(count), store, secret)
+
+
+def create_comm(place, local_ranks, job, timeout):
+    """Collective. Meets through JAX's key-value store where there is one."""
+    params = _lib.CommParams(
+        struct_size=ctypes.sizeof(_lib.CommParams),
+        process_id=place.process_id,
+        num_processes=place.num_processes,
+        local_ranks=local_ranks,
+        store=place.store.encode() if place.store else None,
+        secret=place.secret.encode() if place.secret else None,
+        job=job.encode(),
+        timeout_s=timeout,
+    )
+    comm = ctypes.c_void_p()
+    if place.distributed:
+        kv = _JaxStore(_compat.distributed_state().client)
+        params.kv = ctypes.pointer(kv.table)
+        kv.run(lambda: _lib.call("oriel_comm_create", ctypes.byref(params), ctypes.byref(comm)))
+    else:
+        _lib.call("oriel_comm_create", ctypes.byref(params), ctypes.byref(comm))
+    return comm
+
+
+class _JaxStore:
+    """The coordinator's key-value store as an oriel_store. Its RPCs are no
+    collectives, so they cannot deadlock against one."""
+
+    def __init__(self, client):
+        self._client = client
+        self._error = None
+        self.table = _lib.Store(
+            struct_size=ctypes.sizeof(_lib.Store),
+            set=_lib.StoreSet(self._set),
+            get=_lib.StoreGet(self._get),
+        )
+
+    def run(self, function):
+        try:
+            function()
+        except OrielError as error:
+            if self._error is None:
+                raise
+            raise OrielError(f"JAX's key-value store: {self._error}", error.status) from None
+
+    def _set(self, _ctx, key, value, length):
+        try:
+            self._client.key_value_set_bytes(key.decode(), ctypes.string_at(value, length))
+        except Exception as error:
+            self._error = error
+            return Status.SYSTEM
+        return Status.OK
+
+    def _get(self, _ctx, key, timeout, value, capacity, length_p):
+        try:
+            found = self._client.blocking_key_value_get_bytes(key.decode(), int(timeout * 1000))
+        except Exception as error:
+            if "DEADLINE_EXCEEDED" in str(error):
+                return Status.TIMEOUT
+            self._error = error
+            return Status.SYSTEM
+        ctypes.memmove(value, found, min(len(found), capacity))
+        length_p[0] = len(found)
+        return Status.OK
+
+
+def start_distributed(place, job):
+    """Collective. Initialises jax.distributed, with its coordinator in process 0."""
+    if _compat.backends_exist():
+        raise OrielError(
+            "JAX has made its devices already, so jax.distributed cannot be initialised: call "
+            "oriel.init() before the first JAX computation, or with distributed=False",
+            Status.INVALID,
+        )
+    address = _agree_on_address(place, job)
+    jax.distributed.initialize(
+        address,
+        place.num_processes,
+        place.process_id,
+        cluster_detection_method="deactivate",
+        coordinator_bind_address=address,
+    )
+
+
+def _agree_on_address(place, job):
+    """Process 0 picks a free port of the loopback interface and tells the rest.
+
+    It travels through a window of a comm made for this alone, since the comm to
+    come needs the number of devices, and asking JAX for devices comes after."""
+    comm = create_comm(dataclasses.replace(place, distributed=False), 1, job, 0.0)
+    try:
+        where = share(comm, _ADDRESS_BYTES)[0]
+        if place.process_id == 0:
+            text = f"127.0.0.1:{_free_port()}".encode()
+            ctypes.memmove(where, text, len(text))
+        _lib.call("oriel_comm_barrier", comm)
+        address = ctypes.string_at(where).decode()
+    except BaseException:
+        _lib.load().oriel_comm_abandon(comm)
+        raise
+    _lib.call("oriel_comm_destroy", comm)
+    return address
+
+
+def _free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def share(comm, nbytes):
+    """Collective: zeroed memory of every rank; the address of each part here."""
+    window = ctypes.c_void_p()
+    _lib.call("oriel_window_create", comm, nbytes, ctypes.byref(window))
+    parts = []
+    for rank in range(_lib.load().oriel_comm_size(comm)):
+        address = ctypes.c_void_p()
+        _lib.call("oriel_window_ptr", window, rank, ctypes.byref(address))
+        parts.append(address.value)
+    return parts

@@ -1,0 +1,282 @@
+"""The world of this process: init, finalize, and who is which rank."""
+
+import atexit
+import ctypes
+import dataclasses
+import sys
+import threading
+import time
+
+import jax
+import numpy as np
+
+from oriel import _compat, _lib, _meet, _threads
+from oriel._lib import OrielError, Status
+
+_EXIT_WAIT = 10.0  # seconds a process that ends waits for the others to end too
+_FAILED_WAIT = 3.0  # seconds process 0 then keeps JAX's coordinator up for reports
+
+_lock = threading.RLock()
+_world = None
+_last_shape = None  # of the world before: programs lowered for another are stale
+_count = 0  # of comms made: the store keeps old keys
+_registered = False
+
+
+@dataclasses.dataclass
+class World:
+    comm: ctypes.c_void_p
+    asked: dict  # each argument of init: what was given, what came of it
+    size: int
+    first_rank: int
+    local_size: int
+    process_id: int
+    num_processes: int
+    rank_of: dict  # JAX device id -> rank
+    leaving: list  # a flag of each rank, seen by all: its process has come to its end
+    owns_distributed: bool
+
+    def ranks_of(self, mesh):
+        """The ranks of a mesh's devices, in its shape."""
+        devices = getattr(mesh, "devices", None)
+        if devices is None:
+            raise ValueError(
+                f"the devices of the mesh {mesh} are unknown here: pass the concrete mesh to "
+                "jax.shard_map, or run inside jax.set_mesh"
+            )
+        for device in devices.flat:
+            if device.platform != "cpu" or device.id not in self.rank_of:
+                raise ValueError(
+                    f"{device} is no rank of this world, which has the {self.size} CPU devices "
+                    f"JAX showed oriel.init"
+                )
+        return np.vectorize(lambda device: self.rank_of[device.id], otypes=[int])(devices)
+
+
+def init(
+    process_id=None, num_processes=None, store=None, *, secret=None, distributed=None, timeout=None
+):
+    """Joins this process to its world. Collective: every process calls it.
+
+    Without arguments it finds its way: an initialised jax.distributed (whose
+    key-value store then carries the bootstrap), the environment of `oriel run`,
+    or alone as a world of one process. By hand: `process_id`, `num_processes`
+    and `store`, an address ("unix:@name" or "host:port") that process 0 serves.
+
+    With several processes it also initialises jax.distributed where that has
+    not been done, so that jax.devices() spans all of them; `distributed=False`
+    keeps JAX local. `timeout` is the deadline of one operation in seconds.
+
+    A second call keeps the world if it asks for the same, and fails otherwise.
+    """
+    global _world, _last_shape
+
+    asked = {
+        "process_id": process_id,
+        "num_processes": num_processes,
+        "store": store,
+        "secret": secret,
+        "distributed": distributed,
+        "timeout": timeout,
+    }
+    with _lock:
+        if _world is not None:
+            _check_same(asked, _world.asked)
+            return
+        _threads.reserve()
+        place = _meet.find_place(process_id, num_processes, store, secret, distributed)
+        if place.starts_distributed:
+            _meet.start_distributed(place, _next_job())
+        devices = jax.local_devices(backend="cpu")
+        if shortage := _threads.shortage(len(devices)):
+            raise OrielError(shortage, Status.INVALID)
+        _register()
+        _world = _join(place, devices, asked, timeout)
+        shape = (_world.size, _world.first_rank, _world.rank_of)
+        if _last_shape not in (None, shape):
+            jax.clear_caches()
+        _last_shape = shape
+
+
+def finalize():
+    """Leaves the world. Collective, like init; without a world it does nothing.
+
+    After a failure it waits for nobody. A new init may follow."""
+    global _world
+
+    with _lock:
+        if _world is None:
+            return
+        comm, _world = _world.comm, None
+        _lib.call("oriel_ffi_attach", None, None, 0)
+        _lib.call("oriel_comm_destroy", comm)
+
+
+def check():
+    """Raises the failure that ended the world, if one did."""
+    _lib.call("oriel_comm_check", current().comm)
+
+
+def current():
+    """The world; an error before init and after finalize."""
+    world = _world
+    if world is None:
+        raise OrielError("there is no world: call oriel.init() first", Status.INVALID)
+    return world
+
+
+def is_initialized():
+    return _world is not None
+
+
+def size():
+    """Ranks in the world: all devices of all processes."""
+    return current().size
+
+
+def rank():
+    """This process's first rank."""
+    return current().first_rank
+
+
+def local_size():
+    """Ranks of this process."""
+    return current().local_size
+
+
+def process_id():
+    return current().process_id
+
+
+def num_processes():
+    return current().num_processes
+
+
+def _check_same(asked, before):
+    for name, value in asked.items():
+        if value is None or value in before[name]:
+            continue
+        told = "" if name == "secret" else f": it was {before[name][-1]!r} and is {value!r}"
+        raise OrielError(
+            f"oriel.init was called before with another {name}{told}; call oriel.finalize() first",
+            Status.INVALID,
+        )
+
+
+def _next_job():
+    global _count
+
+    _count += 1
+    return f"oriel/{_count}"
+
+
+def _join(place, devices, asked, timeout):
+    lib = _lib.load()
+    comm = _meet.create_comm(place, len(devices), _next_job(), timeout or 0.0)
+    try:
+        size, first = lib.oriel_comm_size(comm), lib.oriel_comm_first_rank(comm)
+        if place.distributed:
+            rank_of = _ranks_of_processes(jax.devices("cpu"))
+        else:
+            rank_of = {device.id: first + i for i, device in enumerate(devices)}
+        flags = _meet.share(comm, ctypes.sizeof(ctypes.c_uint64))
+        ordinals = (ctypes.c_int * len(devices))(*(device.id for device in devices))
+        _lib.call("oriel_ffi_attach", comm, ordinals, len(devices))
+    except BaseException:
+        lib.oriel_comm_abandon(comm)
+        raise
+    return World(
+        comm=comm,
+        asked={name: (value, getattr(place, name, value)) for name, value in asked.items()},
+        size=size,
+        first_rank=first,
+        local_size=len(devices),
+        process_id=place.process_id,
+        num_processes=place.num_processes,
+        rank_of=rank_of,
+        leaving=[ctypes.c_uint64.from_address(address) for address in flags],
+        owns_distributed=place.starts_distributed,
+    )
+
+
+def _ranks_of_processes(devices):
+    """Process by process, in the order of each process's own devices."""
+    ordered = sorted(devices, key=lambda device: (device.process_index, device.id))
+    return {device.id: i for i, device in enumerate(ordered)}
+
+
+def _register():
+    """Tells XLA about the custom call; once per process."""
+    global _registered
+
+    if _registered:
+        return
+    lib = _lib.load()
+
+    def capsule(symbol):
+        return jax.ffi.pycapsule(ctypes.cast(symbol, ctypes.c_void_p))
+
+    type_id = ctypes.c_int64.in_dll(lib, "oriel_ffi_site_type_id")
+    type_info = ctypes.c_void_p.in_dll(lib, "oriel_ffi_site_type_info")
+    jax.ffi.register_ffi_type(
+        "oriel_site",
+        {
+            "type_id": capsule(ctypes.pointer(type_id)),
+            "type_info": capsule(type_info),
+        },
+        platform="cpu",
+    )
+    jax.ffi.register_ffi_target(
+        "oriel_all_reduce",
+        {
+            "instantiate": capsule(lib.oriel_ffi_instantiate),
+            "execute": capsule(lib.oriel_ffi_all_reduce),
+        },
+        platform="cpu",
+    )
+    # JAX registered its handler when it was imported, so this one runs before.
+    atexit.register(_leave_at_exit)
+    _registered = True
+
+
+def _leave_at_exit():
+    """Ends the world without hanging, whatever state the others are in.
+
+    A process that ended well stays a while: programs it started but never
+    looked at may still be running, and others may be waiting for their part."""
+    global _world
+
+    if _world is None:
+        return
+    world, _world = _world, None
+    lib = _lib.load()
+    for rank in range(world.first_rank, world.first_rank + world.local_size):
+        world.leaving[rank].value = 1
+    failed = getattr(sys, "last_value", None) is not None or _has_failed(world)
+    if not failed:
+        _wait_for_others(world, _EXIT_WAIT)
+        failed = _has_failed(world) and not _all_leaving(world)
+    elif world.owns_distributed and world.process_id == 0:
+        # JAX ends every process once its coordinator is gone.
+        _wait_for_others(world, _FAILED_WAIT)
+    lib.oriel_ffi_attach(None, None, 0)
+    lib.oriel_comm_abandon(world.comm)
+    if failed and world.owns_distributed:
+        _compat.forget_distributed()
+
+
+def _has_failed(world):
+    return _lib.load().oriel_comm_check(world.comm) != Status.OK
+
+
+def _all_leaving(world):
+    return all(flag.value for flag in world.leaving)
+
+
+def _wait_for_others(world, seconds):
+    failed = _has_failed(world)
+    end = time.monotonic() + seconds
+    while not _all_leaving(world) and time.monotonic() < end:
+        if not failed and _has_failed(world):
+            return
+        time.sleep(0.002)

@@ -1,0 +1,372 @@
+#include "base/config.h"
+
+#include <ctype.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/log.h"
+
+enum { VALUE_BYTES = 512, NAME_BYTES = 64, WARNED_MAX = 64 };
+
+enum kind { KIND_SECONDS, KIND_BYTES, KIND_INTEGER, KIND_LEVEL, KIND_TEXT, KIND_SECRET };
+
+static const struct {
+    const char *name;
+    const char *fallback;
+    enum kind kind;
+    double min, max; /* of a number */
+    const char *help;
+} table[ORIEL_OPT_COUNT] = {
+    [ORIEL_OPT_TIMEOUT] = {.name = "ORIEL_TIMEOUT",
+                           .fallback = "600",
+                           .kind = KIND_SECONDS,
+                           .min = 1e-3,
+                           .max = 1e9,
+                           .help = "seconds an operation waits for a peer that is alive"},
+    [ORIEL_OPT_WARN_AFTER] = {.name = "ORIEL_WARN_AFTER",
+                              .fallback = "10",
+                              .kind = KIND_SECONDS,
+                              .max = 1e9,
+                              .help = "seconds after which a wait is reported as a warning"},
+    [ORIEL_OPT_INIT_TIMEOUT] = {.name = "ORIEL_INIT_TIMEOUT",
+                                .fallback = "300",
+                                .kind = KIND_SECONDS,
+                                .min = 1e-3,
+                                .max = 1e9,
+                                .help = "seconds that start-up waits for all processes"},
+    [ORIEL_OPT_STAGING] = {.name = "ORIEL_STAGING",
+                           .fallback = "40M",
+                           .kind = KIND_BYTES,
+                           .min = 64 << 10,
+                           .max = 1e12,
+                           .help = "bytes of staging memory per rank (K, M, G)"},
+    [ORIEL_OPT_CHUNK] = {.name = "ORIEL_CHUNK",
+                         .fallback = "128K",
+                         .kind = KIND_BYTES,
+                         .min = 64,
+                         .max = 1 << 30,
+                         .help = "bytes of one piece of a pipelined transfer (K, M, G)"},
+    [ORIEL_OPT_SPIN] = {.name = "ORIEL_SPIN",
+                        .fallback = "50",
+                        .kind = KIND_SECONDS,
+                        .max = 1e6,
+                        .help = "microseconds a wait spins before it sleeps"},
+    [ORIEL_OPT_DIRECT] = {.name = "ORIEL_DIRECT",
+                          .fallback = "1",
+                          .kind = KIND_INTEGER,
+                          .max = 1,
+                          .help =
+                              "1: touch peers' memory directly where possible; 0: always stage"},
+    [ORIEL_OPT_LOG] = {.name = "ORIEL_LOG",
+                       .fallback = "warn",
+                       .kind = KIND_LEVEL,
+                       .help = "what is printed on stderr: error, warn, info or debug"},
+    [ORIEL_OPT_PROCESS_ID] = {.name = "ORIEL_PROCESS_ID",
+                              .fallback = "",
+                              .kind = KIND_INTEGER,
+                              .max = 1 << 20,
+                              .help = "number of this process, set by the launcher"},
+    [ORIEL_OPT_NUM_PROCESSES] = {.name = "ORIEL_NUM_PROCESSES",
+                                 .fallback = "",
+                                 .kind = KIND_INTEGER,
+                                 .min = 1,
+                                 .max = 1 << 20,
+                                 .help = "number of processes, set by the launcher"},
+    [ORIEL_OPT_STORE] = {.name = "ORIEL_STORE",
+                         .fallback = "",
+                         .kind = KIND_TEXT,
+                         .help = "where the processes meet: unix:@name or host:port"},
+    [ORIEL_OPT_SECRET] = {.name = "ORIEL_SECRET",
+                          .fallback = "",
+                          .kind = KIND_SECRET,
+                          .help = "what the job's processes prove to each other"},
+};
+
+static struct {
+    char text[VALUE_BYTES];
+    double number;
+    int from_environment;
+} values[ORIEL_OPT_COUNT];
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static int loaded;
+static uint64_t warned[WARNED_MAX]; /* hashes of unknown names already named */
+static int warned_count;
+
+/* ---- parsing ----------------------------------------------------------- */
+
+static double unit_of(char suffix)
+{
+    switch (toupper((unsigned char)suffix)) {
+    case 'K':
+        return 1024.0;
+    case 'M':
+        return 1024.0 * 1024.0;
+    case 'G':
+        return 1024.0 * 1024.0 * 1024.0;
+    default:
+        return 0;
+    }
+}
+
+static int parse_number(int id, const char *text, double *number_p)
+{
+    char *end;
+    double number = strtod(text, &end);
+
+    if (end == text || !isfinite(number))
+        return -1;
+    if (table[id].kind == KIND_BYTES && *end != '\0') {
+        number *= unit_of(*end++);
+        if (number == 0)
+            return -1;
+    }
+    if (*end != '\0' || number < table[id].min || number > table[id].max)
+        return -1;
+    if (table[id].kind != KIND_SECONDS && number != floor(number))
+        return -1;
+    *number_p = number;
+    return 0;
+}
+
+static int parse_level(const char *text, double *number_p)
+{
+    for (int i = 0; i <= ORIEL_LOG_DEBUG; i++) {
+        if (strcmp(text, oriel_log_level_name((enum oriel_log_level)i)) == 0) {
+            *number_p = i;
+            return 0;
+        }
+    }
+    return -1;
+}
+
+static int parse(int id, const char *text, double *number_p)
+{
+    *number_p = -1;
+    if (text[0] == '\0')
+        return 0;
+    switch (table[id].kind) {
+    case KIND_SECONDS:
+    case KIND_BYTES:
+    case KIND_INTEGER:
+        return parse_number(id, text, number_p);
+    case KIND_LEVEL:
+        return parse_level(text, number_p);
+    case KIND_TEXT:
+    case KIND_SECRET:
+        break;
+    }
+    return strlen(text) < VALUE_BYTES ? 0 : -1;
+}
+
+static oriel_status refuse(int id, const char *text)
+{
+    const char *name = table[id].name;
+
+    switch (table[id].kind) {
+    case KIND_SECONDS:
+    case KIND_BYTES:
+    case KIND_INTEGER:
+        return oriel_fail(ORIEL_ERR_INVALID, "%s=\"%.80s\" is not a %s from %g to %g", name, text,
+                          table[id].kind == KIND_INTEGER ? "whole number" : "number", table[id].min,
+                          table[id].max);
+    case KIND_LEVEL:
+        return oriel_fail(ORIEL_ERR_INVALID, "%s=\"%.80s\" is none of error, warn, info, debug",
+                          name, text);
+    case KIND_TEXT:
+    case KIND_SECRET:
+        break;
+    }
+    return oriel_fail(ORIEL_ERR_INVALID, "%s has %zu bytes, more than %d", name, strlen(text),
+                      VALUE_BYTES - 1);
+}
+
+/* An empty variable counts as unset. */
+static oriel_status read_option(int id)
+{
+    const char *given = getenv(table[id].name);
+    int from_environment = given != NULL && given[0] != '\0';
+    const char *text = from_environment ? given : table[id].fallback;
+    oriel_status st = ORIEL_OK;
+    double number;
+
+    if (parse(id, text, &number) != 0) {
+        st = refuse(id, text);
+        from_environment = 0;
+        text = table[id].fallback;
+        parse(id, text, &number);
+    }
+    /* Readers hold pointers: an unchanged text is not written again. */
+    if (strcmp(values[id].text, text) != 0)
+        snprintf(values[id].text, VALUE_BYTES, "%s", text);
+    values[id].number = number;
+    values[id].from_environment = from_environment;
+    return st;
+}
+
+/* ---- names that are not in the table ------------------------------------ */
+
+static int min3(int a, int b, int c)
+{
+    int m = a < b ? a : b;
+
+    return m < c ? m : c;
+}
+
+/* Edit distance, of at most NAME_BYTES - 1 characters. */
+static int distance(const char *a, const char *b)
+{
+    int row[NAME_BYTES];
+    int length = (int)strlen(b);
+
+    for (int j = 0; j <= length; j++)
+        row[j] = j;
+    for (int i = 0; a[i] != '\0'; i++) {
+        int diagonal = row[0];
+
+        row[0] = i + 1;
+        for (int j = 0; j < length; j++) {
+            int above = row[j + 1];
+
+            row[j + 1] = min3(above + 1, row[j] + 1, diagonal + (a[i] != b[j]));
+            diagonal = above;
+        }
+    }
+    return row[length];
+}
+
+/* The known name with the fewest edits. */
+static const char *nearest(const char *name)
+{
+    const char *best = table[0].name;
+    int best_distance = distance(name, best);
+
+    for (int id = 1; id < ORIEL_OPT_COUNT; id++) {
+        int d = distance(name, table[id].name);
+
+        if (d < best_distance) {
+            best = table[id].name;
+            best_distance = d;
+        }
+    }
+    return best;
+}
+
+static int is_known(const char *name)
+{
+    for (int id = 0; id < ORIEL_OPT_COUNT; id++) {
+        if (strcmp(table[id].name, name) == 0)
+            return 1;
+    }
+    return 0;
+}
+
+/* Whether `name` is new; a full list counts as "already said". */
+static int remember(const char *name)
+{
+    uint64_t hash = 14695981039346656037u;
+
+    for (const char *c = name; *c != '\0'; c++)
+        hash = (hash ^ (unsigned char)*c) * 1099511628211u;
+    for (int i = 0; i < warned_count; i++) {
+        if (warned[i] == hash)
+            return 0;
+    }
+    if (warned_count == WARNED_MAX)
+        return 0;
+    warned[warned_count++] = hash;
+    return 1;
+}
+
+static void warn_unknown(void)
+{
+    for (char **entry = environ; entry != NULL && *entry != NULL; entry++) {
+        char name[NAME_BYTES];
+        size_t length = strcspn(*entry, "=");
+
+        if (strncmp(*entry, "ORIEL_", 6) != 0)
+            continue;
+        if (length >= sizeof(name))
+            length = sizeof(name) - 1;
+        memcpy(name, *entry, length);
+        name[length] = '\0';
+        if (!is_known(name) && remember(name))
+            oriel_log(ORIEL_LOG_WARN,
+                      "%s is no option of oriel and has no effect; "
+                      "the nearest is %s",
+                      name, nearest(name));
+    }
+}
+
+/* ---- reading ------------------------------------------------------------ */
+
+/* Call with the lock held. Of several bad values the last is reported. */
+static oriel_status load_locked(void)
+{
+    oriel_status st = ORIEL_OK;
+
+    for (int id = 0; id < ORIEL_OPT_COUNT; id++) {
+        if (read_option(id) != ORIEL_OK)
+            st = ORIEL_ERR_INVALID;
+    }
+    oriel_log_set_level((enum oriel_log_level)values[ORIEL_OPT_LOG].number);
+    warn_unknown();
+    loaded = 1;
+    return st;
+}
+
+oriel_status oriel_config_load(void)
+{
+    oriel_status st;
+
+    pthread_mutex_lock(&lock);
+    st = load_locked();
+    pthread_mutex_unlock(&lock);
+    return st;
+}
+
+static void load_once(void)
+{
+    pthread_mutex_lock(&lock);
+    if (!loaded && load_locked() != ORIEL_OK)
+        oriel_log(ORIEL_LOG_WARN, "%s; the default is used", oriel_last_error());
+    pthread_mutex_unlock(&lock);
+}
+
+const char *oriel_config_string(enum oriel_option_id id)
+{
+    load_once();
+    return values[id].text;
+}
+
+double oriel_config_number(enum oriel_option_id id)
+{
+    double number;
+
+    load_once();
+    pthread_mutex_lock(&lock);
+    number = values[id].number;
+    pthread_mutex_unlock(&lock);
+    return number;
+}
+
+oriel_status oriel_option_get(int index, oriel_option *option_p)
+{
+    int hidden;
+
+    if (index < 0 || index >= ORIEL_OPT_COUNT)
+        return oriel_fail(ORIEL_ERR_INVALID, "option %d of %d", index, ORIEL_OPT_COUNT);
+    if (option_p == NULL)
+        return oriel_fail(ORIEL_ERR_INVALID, "option_p is NULL");
+    load_once();
+    hidden = table[index].kind == KIND_SECRET && values[index].text[0] != '\0';
+    option_p->name = table[index].name;
+    option_p->value = hidden ? "(set)" : values[index].text;
+    option_p->source = values[index].from_environment ? "environment" : "default";
+    option_p->help = table[index].help;
+    return ORIEL_OK;
+}

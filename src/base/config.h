@@ -1,0 +1,34 @@
+/* The one table of options: name, default, help. It feeds the environment, the
+ * docs and `oriel info`. Values are read once, at first use. */
+#ifndef ORIEL_BASE_CONFIG_H
+#define ORIEL_BASE_CONFIG_H
+
+#include "base/status.h"
+
+enum oriel_option_id {
+    ORIEL_OPT_TIMEOUT,      /* seconds */
+    ORIEL_OPT_WARN_AFTER,   /* seconds */
+    ORIEL_OPT_INIT_TIMEOUT, /* seconds */
+    ORIEL_OPT_STAGING,      /* bytes per rank */
+    ORIEL_OPT_CHUNK,        /* bytes */
+    ORIEL_OPT_SPIN,         /* microseconds */
+    ORIEL_OPT_DIRECT,       /* 0 or 1 */
+    ORIEL_OPT_LOG,          /* error, warn, info, debug */
+    ORIEL_OPT_PROCESS_ID,
+    ORIEL_OPT_NUM_PROCESSES,
+    ORIEL_OPT_STORE,
+    ORIEL_OPT_SECRET,
+    ORIEL_OPT_COUNT
+};
+
+/* Never NULL; valid until the next oriel_config_load that changes it. */
+const char *oriel_config_string(enum oriel_option_id id);
+/* Sizes take K, M, G. -1 for an option that is empty or no number. */
+double oriel_config_number(enum oriel_option_id id);
+/* Re-reads the environment; for tests and for init after finalize. Warns about
+ * each ORIEL_* variable that is not in the table, once per name. A value that
+ * does not parse is ORIEL_ERR_INVALID and names the variable; that option then
+ * has its default. */
+oriel_status oriel_config_load(void);
+
+#endif

@@ -1,0 +1,282 @@
+#include "base/sys.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+/* Threads of the pool complete XLA's futures, and that runs the rest of XLA's
+ * program on them: they need the stack XLA's own threads have. Only touched
+ * pages cost memory. */
+static const size_t thread_stack_bytes = (size_t)8 << 20;
+
+static void *real_alloc(size_t bytes)
+{
+    return calloc(1, bytes > 0 ? bytes : 1);
+}
+
+static void real_release(void *ptr)
+{
+    free(ptr);
+}
+
+static int real_memfd(const char *name)
+{
+    return memfd_create(name, MFD_CLOEXEC);
+}
+
+static int real_truncate(int fd, off_t bytes)
+{
+    int rc;
+
+    do {
+        rc = ftruncate(fd, bytes);
+    } while (rc < 0 && errno == EINTR);
+    return rc;
+}
+
+static void *real_map(size_t bytes, int fd)
+{
+    void *addr = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+
+    return addr == MAP_FAILED ? NULL : addr;
+}
+
+static void real_unmap(void *addr, size_t bytes)
+{
+    munmap(addr, bytes);
+}
+
+static int real_close(int fd)
+{
+    return close(fd);
+}
+
+static int real_socket(int domain, int type, int protocol)
+{
+    return socket(domain, type | SOCK_CLOEXEC, protocol);
+}
+
+static int real_bind(int fd, const struct sockaddr *addr, socklen_t len)
+{
+    return bind(fd, addr, len);
+}
+
+static int real_listen(int fd, int backlog)
+{
+    return listen(fd, backlog);
+}
+
+static int real_accept(int fd)
+{
+    return accept4(fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+}
+
+static int real_connect(int fd, const struct sockaddr *addr, socklen_t len)
+{
+    return connect(fd, addr, len);
+}
+
+static ssize_t real_sendmsg(int fd, const struct msghdr *msg)
+{
+    ssize_t n;
+
+    do {
+        n = sendmsg(fd, msg, MSG_NOSIGNAL);
+    } while (n < 0 && errno == EINTR);
+    return n;
+}
+
+static ssize_t real_recvmsg(int fd, struct msghdr *msg)
+{
+    ssize_t n;
+
+    do {
+        n = recvmsg(fd, msg, MSG_CMSG_CLOEXEC);
+    } while (n < 0 && errno == EINTR);
+    return n;
+}
+
+/* A signal counts as "nothing yet": restarting with the full timeout would let
+ * a stream of signals push the caller's deadline away for ever. */
+static int real_poll(struct pollfd *fds, nfds_t n, int timeout_ms)
+{
+    int rc = poll(fds, n, timeout_ms);
+
+    if (rc < 0 && errno == EINTR) {
+        for (nfds_t i = 0; i < n; i++)
+            fds[i].revents = 0;
+        return 0;
+    }
+    return rc;
+}
+
+static int real_eventfd(void)
+{
+    return eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+}
+
+/* Classic record locks belong to the process: the kernel drops them when it
+ * dies, a forked child does not hold them, and so they tell who is alive. They
+ * are also dropped when the process closes any descriptor of the same file. */
+static int byte_lock(int fd, int command, off_t byte, struct flock *lock)
+{
+    *lock = (struct flock){.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = byte, .l_len = 1};
+    return fcntl(fd, command, lock);
+}
+
+static int real_lock_byte(int fd, off_t byte)
+{
+    struct flock lock;
+
+    return byte_lock(fd, F_SETLK, byte, &lock);
+}
+
+static int real_locked_byte(int fd, off_t byte)
+{
+    struct flock lock;
+
+    if (byte_lock(fd, F_GETLK, byte, &lock) < 0)
+        return -1;
+    return lock.l_type != F_UNLCK;
+}
+
+/* Signals are the application's: oriel's threads never run its handlers. */
+static int real_thread(pthread_t *thread, void *(*fn)(void *), void *arg)
+{
+    pthread_attr_t attr;
+    sigset_t all, before;
+    int error;
+
+    error = pthread_attr_init(&attr);
+    if (error != 0) {
+        errno = error;
+        return -1;
+    }
+    pthread_attr_setstacksize(&attr, thread_stack_bytes);
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    error = pthread_create(thread, &attr, fn, arg);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&attr);
+    if (error != 0) {
+        errno = error;
+        return -1;
+    }
+    return 0;
+}
+
+static int real_random(void *buf, size_t bytes)
+{
+    unsigned char *at = buf;
+
+    while (bytes > 0) {
+        ssize_t n = getrandom(at, bytes, 0);
+
+        if (n < 0 && errno != EINTR)
+            return -1;
+        if (n > 0) {
+            at += n;
+            bytes -= (size_t)n;
+        }
+    }
+    return 0;
+}
+
+static struct timespec timespec_from(double seconds)
+{
+    const double longest = 1e9; /* keeps the conversion in range */
+    struct timespec ts;
+
+    if (!(seconds > 0))
+        seconds = 0;
+    if (seconds > longest)
+        seconds = longest;
+    ts.tv_sec = (time_t)seconds;
+    ts.tv_nsec = (long)((seconds - (double)ts.tv_sec) * 1e9);
+    return ts;
+}
+
+/* Shared, not private: the word may lie in memory of several processes. */
+static int real_futex_wait(_Atomic uint32_t *word, uint32_t expected, double seconds)
+{
+    struct timespec timeout = timespec_from(seconds);
+    long rc = syscall(SYS_futex, word, FUTEX_WAIT, expected, &timeout, NULL, 0);
+
+    return rc < 0 && errno == ETIMEDOUT;
+}
+
+static void real_futex_wake(_Atomic uint32_t *word)
+{
+    syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+}
+
+const oriel_sys oriel_sys_real = {
+    .alloc = real_alloc,
+    .release = real_release,
+    .memfd = real_memfd,
+    .truncate = real_truncate,
+    .map = real_map,
+    .unmap = real_unmap,
+    .close = real_close,
+    .socket = real_socket,
+    .bind = real_bind,
+    .listen = real_listen,
+    .accept = real_accept,
+    .connect = real_connect,
+    .sendmsg = real_sendmsg,
+    .recvmsg = real_recvmsg,
+    .poll = real_poll,
+    .eventfd = real_eventfd,
+    .lock_byte = real_lock_byte,
+    .locked_byte = real_locked_byte,
+    .thread = real_thread,
+    .random = real_random,
+    .futex_wait = real_futex_wait,
+    .futex_wake = real_futex_wake,
+};
+
+const oriel_sys *oriel_sys_now = &oriel_sys_real;
+
+double oriel_now(void)
+{
+    struct timespec ts;
+
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (double)ts.tv_sec + (double)ts.tv_nsec * 1e-9;
+}
+
+void oriel_relax(int yield)
+{
+    if (yield) {
+        sched_yield();
+        return;
+    }
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield" ::: "memory");
+#endif
+}
+
+/* The cores this process may run on; a mask wider than cpu_set_t counts as the
+ * whole machine. */
+int oriel_cpu_count(void)
+{
+    cpu_set_t set;
+    long online;
+
+    if (sched_getaffinity(0, sizeof(set), &set) == 0)
+        return CPU_COUNT(&set);
+    online = sysconf(_SC_NPROCESSORS_ONLN);
+    return online > 0 ? (int)online : 1;
+}

@@ -1,0 +1,49 @@
+/* Every allocation and system call of the library goes through this one table,
+ * so that a test build can count and fail any of them. A call that can fail
+ * returns -1 (or NULL) and sets errno. */
+#ifndef ORIEL_BASE_SYS_H
+#define ORIEL_BASE_SYS_H
+
+#include <poll.h>
+#include <pthread.h>
+#include <stdint.h>
+#include <sys/socket.h>
+#include <sys/types.h>
+
+typedef struct oriel_sys {
+    void *(*alloc)(size_t bytes); /* zeroed */
+    void (*release)(void *ptr);
+    int (*memfd)(const char *name);
+    int (*truncate)(int fd, off_t bytes);
+    void *(*map)(size_t bytes, int fd); /* shared, read-write; NULL on failure */
+    void (*unmap)(void *addr, size_t bytes);
+    int (*close)(int fd);
+    int (*socket)(int domain, int type, int protocol);
+    int (*bind)(int fd, const struct sockaddr *addr, socklen_t len);
+    int (*listen)(int fd, int backlog);
+    int (*accept)(int fd); /* close-on-exec, non-blocking */
+    int (*connect)(int fd, const struct sockaddr *addr, socklen_t len);
+    ssize_t (*sendmsg)(int fd, const struct msghdr *msg);
+    ssize_t (*recvmsg)(int fd, struct msghdr *msg);
+    int (*poll)(struct pollfd *fds, nfds_t n, int timeout_ms); /* a signal returns 0 */
+    int (*eventfd)(void);                                      /* non-blocking */
+    int (*lock_byte)(int fd, off_t byte);   /* takes the write lock; -1 when held */
+    int (*locked_byte)(int fd, off_t byte); /* 1: held by another process, 0: free, -1: error */
+    int (*thread)(pthread_t *thread, void *(*fn)(void *), void *arg); /* joinable, no signals */
+    int (*random)(void *buf, size_t bytes);
+    /* 0: woken, by a signal too, or the word differs; 1: `seconds` have passed. */
+    int (*futex_wait)(_Atomic uint32_t *word, uint32_t expected, double seconds);
+    void (*futex_wake)(_Atomic uint32_t *word); /* all waiters */
+} oriel_sys;
+
+extern const oriel_sys oriel_sys_real;
+/* The table in use; tests swap it before the first call. */
+extern const oriel_sys *oriel_sys_now;
+
+/* Monotonic seconds. */
+double oriel_now(void);
+/* One turn of a wait loop: a pause, or sched_yield when ranks outnumber cores. */
+void oriel_relax(int yield);
+int oriel_cpu_count(void);
+
+#endif

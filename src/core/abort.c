@@ -1,0 +1,56 @@
+/* The comm's one failure. The first to fail writes the record and wakes all;
+ * every wait polls its word, so later calls fail at once. */
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "base/sys.h"
+#include "core/comm.h"
+
+enum { BEING_WRITTEN = 1, WRITTEN = 2 };
+
+void oriel_comm_abort(oriel_comm *comm, oriel_status code, int rank, int process, const char *fmt,
+                      ...)
+{
+    heap_abort *record = &comm->heap.header->abort;
+    uint32_t none = 0;
+    va_list args;
+
+    if (!atomic_compare_exchange_strong(&record->word, &none, BEING_WRITTEN))
+        return;
+    record->code = (uint32_t)code;
+    record->rank = rank;
+    record->process = process;
+    va_start(args, fmt);
+    vsnprintf(record->text, sizeof record->text, fmt, args);
+    va_end(args);
+    atomic_store_explicit(&record->word, WRITTEN, memory_order_release);
+    oriel_comm_ring_all(comm);
+}
+
+const heap_abort *oriel_comm_abort_record(const oriel_comm *comm)
+{
+    const heap_abort *record = &comm->heap.header->abort;
+    double until = oriel_now() + 0.1;
+    uint32_t word;
+
+    /* The writer may have died between its two stores: do not wait long. */
+    while ((word = atomic_load_explicit(&record->word, memory_order_acquire)) == BEING_WRITTEN) {
+        if (oriel_now() > until)
+            return NULL;
+        oriel_relax(1);
+    }
+    return word == WRITTEN ? record : NULL;
+}
+
+oriel_status oriel_comm_check(oriel_comm *comm)
+{
+    const heap_abort *record;
+
+    if (comm == NULL)
+        return oriel_fail(ORIEL_ERR_INVALID, "comm is NULL");
+    if (!oriel_comm_aborted(comm))
+        return ORIEL_OK;
+    record = oriel_comm_abort_record(comm);
+    return oriel_fail(ORIEL_ERR_REVOKED, "the comm was revoked: %s",
+                      record ? record->text : "by a process that died while saying why");
+}

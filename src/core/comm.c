@@ -1,0 +1,152 @@
+#include <string.h>
+
+#include "base/config.h"
+#include "base/log.h"
+#include "base/sys.h"
+#include "core/comm.h"
+
+/* Fills what the caller left to the environment. */
+static oriel_status complete_params(const oriel_comm_params *given, oriel_comm_params *params_p)
+{
+    oriel_comm_params params = ORIEL_COMM_PARAMS_INIT;
+
+    if (given != NULL) {
+        if (given->struct_size != sizeof params)
+            return oriel_fail(ORIEL_ERR_INVALID, "params.struct_size is %zu instead of %zu: start "
+                              "from ORIEL_COMM_PARAMS_INIT", given->struct_size, sizeof params);
+        params = *given;
+    }
+    if (params.num_processes == 0)
+        params.num_processes = (int)oriel_config_number(ORIEL_OPT_NUM_PROCESSES);
+    if (params.num_processes == 0)
+        params.num_processes = 1;
+    if (params.process_id == -1)
+        params.process_id = (int)oriel_config_number(ORIEL_OPT_PROCESS_ID);
+    if (params.local_ranks == 0)
+        params.local_ranks = 1;
+    if (params.timeout_s == 0.0)
+        params.timeout_s = oriel_config_number(ORIEL_OPT_TIMEOUT);
+    if (params.num_processes < 1 || params.num_processes > HEAP_MAX_RANKS)
+        return oriel_fail(ORIEL_ERR_INVALID, "num_processes is %d; 1 to %d are possible",
+                          params.num_processes, HEAP_MAX_RANKS);
+    if (params.process_id < 0 || params.process_id >= params.num_processes)
+        return oriel_fail(ORIEL_ERR_INVALID, "process_id is %d of %d processes", params.process_id,
+                          params.num_processes);
+    if (params.local_ranks < 1 || params.local_ranks > HEAP_MAX_RANKS)
+        return oriel_fail(ORIEL_ERR_INVALID, "local_ranks is %d; 1 to %d are possible",
+                          params.local_ranks, HEAP_MAX_RANKS);
+    if (!(params.timeout_s > 0.0))
+        return oriel_fail(ORIEL_ERR_INVALID, "timeout_s is %g; it must be positive",
+                          params.timeout_s);
+    if (params.kv != NULL && (params.kv->struct_size != sizeof *params.kv ||
+                              params.kv->set == NULL || params.kv->get == NULL))
+        return oriel_fail(ORIEL_ERR_INVALID, "params.kv lacks set or get, or its struct_size is "
+                          "wrong: start from ORIEL_STORE_INIT");
+    *params_p = params;
+    return ORIEL_OK;
+}
+
+/* Undoes whatever part of the comm exists; waits for nobody. */
+static void comm_free(oriel_comm *comm)
+{
+    if (comm->heap.header != NULL) {
+        atomic_store(&comm->heap.procs[comm->process].state, PROC_LEFT);
+        oriel_comm_ring_all(comm);
+    }
+    oriel_watch_stop(comm);
+    oriel_windows_free(comm);
+    oriel_groups_free(comm);
+    if (comm->has_port)
+        comm->fabric->port_close(&comm->port);
+    if (comm->heap.header != NULL)
+        comm->fabric->segment_close(&comm->heap.segment);
+    pthread_mutex_destroy(&comm->lock);
+    oriel_sys_now->release(comm);
+}
+
+static oriel_status make_world(oriel_comm *comm)
+{
+    int ranks[HEAP_MAX_RANKS];
+
+    for (int r = 0; r < comm->size; r++)
+        ranks[r] = r;
+    return oriel_group_intern(comm, ranks, comm->size, &comm->world);
+}
+
+oriel_status oriel_comm_create(const oriel_comm_params *given, oriel_comm **comm_p)
+{
+    oriel_comm_params params;
+    oriel_comm *comm;
+    oriel_status st;
+
+    if (comm_p == NULL)
+        return oriel_fail(ORIEL_ERR_INVALID, "comm_p is NULL");
+    st = oriel_config_load();
+    if (st == ORIEL_OK)
+        st = complete_params(given, &params);
+    if (st != ORIEL_OK)
+        return st;
+    comm = oriel_sys_now->alloc(sizeof *comm);
+    if (comm == NULL)
+        return oriel_fail(ORIEL_ERR_SYSTEM, "out of memory for a comm");
+    pthread_mutex_init(&comm->lock, NULL);
+    comm->process = params.process_id;
+    comm->num_processes = params.num_processes;
+    comm->timeout = params.timeout_s;
+    comm->warn_after = oriel_config_number(ORIEL_OPT_WARN_AFTER);
+    comm->spin = oriel_config_number(ORIEL_OPT_SPIN) * 1e-6;
+    oriel_log_set_process(comm->num_processes > 1 ? comm->process : -1);
+
+    st = oriel_bootstrap(comm, &params);
+    if (st == ORIEL_OK)
+        st = oriel_comm_agree(comm, make_world(comm), comm->timeout);
+    if (st != ORIEL_OK) {
+        comm_free(comm);
+        return st;
+    }
+    *comm_p = comm;
+    return ORIEL_OK;
+}
+
+oriel_status oriel_comm_destroy(oriel_comm *comm)
+{
+    oriel_status st = ORIEL_OK;
+
+    if (comm == NULL)
+        return ORIEL_OK;
+    if (!oriel_comm_aborted(comm))
+        st = oriel_comm_agree(comm, ORIEL_OK, comm->timeout);
+    comm_free(comm);
+    return st;
+}
+
+void oriel_comm_abandon(oriel_comm *comm)
+{
+    if (comm != NULL)
+        comm_free(comm);
+}
+
+int oriel_comm_size(const oriel_comm *comm)
+{
+    return comm ? comm->size : 0;
+}
+
+int oriel_comm_first_rank(const oriel_comm *comm)
+{
+    return comm ? comm->first_rank : -1;
+}
+
+int oriel_comm_local_size(const oriel_comm *comm)
+{
+    return comm ? comm->local_ranks : 0;
+}
+
+int oriel_comm_process(const oriel_comm *comm)
+{
+    return comm ? comm->process : -1;
+}
+
+int oriel_comm_num_processes(const oriel_comm *comm)
+{
+    return comm ? comm->num_processes : 0;
+}

@@ -1,0 +1,122 @@
+/* The comm of one process, seen from inside. */
+#ifndef ORIEL_CORE_COMM_H
+#define ORIEL_CORE_COMM_H
+
+#include <pthread.h>
+
+#include "core/heap.h"
+
+enum { COMM_MAX_SEGMENTS = 256 };
+
+struct oriel_group {
+    oriel_comm *comm;
+    uint64_t hash; /* of the ranks and the instance; equal on all members */
+    int n;
+    int num_procs;
+    int one_process; /* all members live in this process */
+    int owned;       /* freed with the comm, not by oriel_group_destroy */
+    int *ranks;
+    int *procs;                 /* distinct processes of the members */
+    _Atomic uint64_t *sequence; /* calls so far, per local rank of this process */
+    struct oriel_group *next;   /* in comm->groups */
+};
+
+typedef struct oriel_group_list {
+    uint64_t list; /* hash of the ranks */
+    uint64_t instances;
+    struct oriel_group_list *next;
+} oriel_group_list;
+
+struct oriel_window {
+    oriel_comm *comm;
+    oriel_segment segment;
+    uint64_t id;
+    size_t bytes;  /* as asked for */
+    size_t stride; /* between ranks */
+    struct oriel_window *next;
+};
+
+struct oriel_comm {
+    const oriel_fabric *fabric;
+    oriel_heap heap;
+    int process;
+    int num_processes;
+    int first_rank;
+    int local_ranks;
+    int size;
+    int oversubscribed; /* more ranks than cores: yield instead of pausing */
+    double timeout;
+    double warn_after;
+    double spin;
+
+    oriel_port port;   /* lead: where peers fetch segments */
+    oriel_ticket lead; /* how to reach that port */
+    int has_port;
+
+    pthread_t watch;
+    int watch_wake; /* eventfd that ends the watch thread */
+    int watching;
+
+    pthread_mutex_t lock; /* groups, windows */
+    oriel_group *groups;
+    oriel_group_list *group_lists;
+    oriel_group *world;
+    oriel_window *windows;
+    uint64_t windows_made;
+};
+
+/* ---- waiting (wait.c) --------------------------------------------------- */
+
+typedef struct oriel_waiter {
+    double spin_until;
+    uint32_t turns;
+} oriel_waiter;
+
+/* Rings one process: call it after the state change that it should see. */
+void oriel_comm_ring(oriel_comm *comm, int process);
+void oriel_comm_ring_all(oriel_comm *comm);
+void oriel_group_ring(const oriel_group *group);
+uint32_t oriel_comm_bell(const oriel_comm *comm);
+/* One turn of a wait loop whose condition was looked at after `bell` was read:
+ * spins for a while, then sleeps until the bell changes, 50 ms at most. Returns
+ * whether it slept. */
+int oriel_comm_pause(oriel_comm *comm, oriel_waiter *waiter, uint32_t bell);
+
+/* ---- failure (abort.c) --------------------------------------------------- */
+
+static inline int oriel_comm_aborted(const oriel_comm *comm)
+{
+    return atomic_load_explicit(&comm->heap.header->abort.word, memory_order_acquire) != 0;
+}
+/* Revokes the comm; the first caller's record stays. `rank` and `process` name
+ * the culprit (-1: none). */
+void oriel_comm_abort(oriel_comm *comm, oriel_status code, int rank, int process, const char *fmt,
+                      ...) __attribute__((format(printf, 5, 6)));
+/* The record, waiting a moment for one that is being written; NULL: none. */
+const heap_abort *oriel_comm_abort_record(const oriel_comm *comm);
+
+/* ---- processes (control.c, watch.c) --------------------------------------- */
+
+/* Collective over processes, bounded by `timeout_s`: returns the largest status
+ * anybody brought, the same everywhere. */
+oriel_status oriel_comm_agree(oriel_comm *comm, oriel_status mine, double timeout_s);
+oriel_status oriel_watch_start(oriel_comm *comm);
+void oriel_watch_stop(oriel_comm *comm);
+
+/* ---- bootstrap (bootstrap.c) ----------------------------------------------- */
+
+/* Fills fabric, heap, process numbers and lead; joins. */
+oriel_status oriel_bootstrap(oriel_comm *comm, const oriel_comm_params *params);
+
+/* ---- groups ------------------------------------------------------------------ */
+
+/* A group shared by all who name the same ranks; owned by the comm. */
+oriel_status oriel_group_intern(oriel_comm *comm, const int *ranks, int n, oriel_group **group_p);
+void oriel_groups_free(oriel_comm *comm);
+
+/* ---- windows ------------------------------------------------------------------ */
+
+const oriel_segment *oriel_window_lookup(void *comm, uint64_t id);
+void oriel_windows_free(oriel_comm *comm);
+
+#endif

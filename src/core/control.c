@@ -1,0 +1,136 @@
+/* Barrier and vote between processes, for set-up and teardown.
+ *
+ * One word decides: round (32 bits) | revoked (1 bit) | arrived (16 bits). The
+ * last to arrive starts the next round; a process whose deadline fires sets
+ * `revoked` only while the round is incomplete, so a round succeeds for all or
+ * for nobody. */
+#include <stdio.h>
+
+#include "base/sys.h"
+#include "core/comm.h"
+
+#define ARRIVED(word) ((uint32_t)((word)&0xffff))
+#define REVOKED_BIT   (1ull << 16)
+#define ROUND(word)   ((uint32_t)((word) >> 32))
+
+static uint32_t vote(_Atomic uint32_t *box, uint32_t mine)
+{
+    uint32_t seen = atomic_load(box);
+
+    while (seen < mine && !atomic_compare_exchange_weak(box, &seen, mine)) {
+    }
+    return seen;
+}
+
+/* Returns 0 and the round joined, or -1 when the barrier is revoked. */
+static int arrive(oriel_comm *comm, uint32_t *round_p)
+{
+    heap_header *h = comm->heap.header;
+    uint64_t word = atomic_load(&h->control);
+    uint64_t next;
+
+    do {
+        if (word & REVOKED_BIT)
+            return -1;
+        next = word + 1;
+        if (ARRIVED(next) == h->num_processes) {
+            /* Nobody reads the next round's vote any more: all are in this one. */
+            atomic_store(&h->control_vote[(ROUND(word) + 1) & 1], ORIEL_OK);
+            next = (uint64_t)(ROUND(word) + 1) << 32;
+        }
+    } while (!atomic_compare_exchange_weak(&h->control, &word, next));
+    *round_p = ROUND(word);
+    if (ROUND(next) != ROUND(word))
+        oriel_comm_ring_all(comm);
+    return 0;
+}
+
+/* Sets the revoked bit unless round `round` is over; returns whether it did. */
+static int revoke(heap_header *h, uint32_t round)
+{
+    uint64_t word = atomic_load(&h->control);
+
+    while (ROUND(word) == round && !(word & REVOKED_BIT)) {
+        if (atomic_compare_exchange_weak(&h->control, &word, word | REVOKED_BIT))
+            return 1;
+    }
+    return ROUND(word) == round;
+}
+
+static int first_missing(const oriel_comm *comm, uint32_t round)
+{
+    for (int p = 0; p < comm->num_processes; p++) {
+        if (atomic_load(&comm->heap.procs[p].control_round) <= round)
+            return p;
+    }
+    return -1;
+}
+
+/* A process that has left will not come any more. */
+static int gone(const oriel_comm *comm, uint32_t round)
+{
+    int missing = first_missing(comm, round);
+
+    return missing >= 0 && atomic_load(&comm->heap.procs[missing].state) >= PROC_LEFT;
+}
+
+static oriel_status wait_round(oriel_comm *comm, uint32_t round, double timeout_s)
+{
+    heap_header *h = comm->heap.header;
+    double deadline = oriel_now() + timeout_s;
+    oriel_waiter waiter = {0};
+
+    for (;;) {
+        uint32_t bell = oriel_comm_bell(comm);
+        uint64_t word = atomic_load(&h->control);
+        int late = oriel_now() > deadline;
+        int left = gone(comm, round);
+
+        if (ROUND(word) != round)
+            return ORIEL_OK;
+        if (late || left || oriel_comm_aborted(comm) || (word & REVOKED_BIT)) {
+            int missing = first_missing(comm, round);
+            if (!revoke(h, round))
+                return ORIEL_OK;
+            if (left)
+                oriel_comm_abort(comm, ORIEL_ERR_PEER, -1, missing,
+                                 "process %d has left the comm", missing);
+            else if (late)
+                oriel_comm_abort(comm, ORIEL_ERR_TIMEOUT, -1, missing,
+                                 "process %d did not come to a meeting of all processes within "
+                                 "%.1f s",
+                                 missing, timeout_s);
+            return oriel_comm_check(comm);
+        }
+        oriel_comm_pause(comm, &waiter, bell);
+    }
+}
+
+oriel_status oriel_comm_agree(oriel_comm *comm, oriel_status mine, double timeout_s)
+{
+    heap_header *h = comm->heap.header;
+    uint32_t round = ROUND(atomic_load(&h->control));
+    oriel_status st;
+    oriel_status all;
+
+    vote(&h->control_vote[round & 1], (uint32_t)mine);
+    atomic_store(&comm->heap.procs[comm->process].control_round, round + 1);
+    if (arrive(comm, &round) != 0) {
+        st = oriel_comm_check(comm);
+        return st != ORIEL_OK ? st : oriel_fail(ORIEL_ERR_REVOKED, "the comm was revoked");
+    }
+    st = wait_round(comm, round, timeout_s);
+    if (st != ORIEL_OK)
+        return st;
+    all = (oriel_status)atomic_load(&h->control_vote[round & 1]);
+    if (all != ORIEL_OK && mine == ORIEL_OK)
+        return oriel_fail(all, "another process failed (%s)", oriel_status_name(all));
+    return all;
+}
+
+oriel_status oriel_comm_barrier(oriel_comm *comm)
+{
+    if (comm == NULL)
+        return oriel_fail(ORIEL_ERR_INVALID, "comm is NULL");
+    return oriel_comm_agree(comm, ORIEL_OK, comm->timeout);
+}

@@ -1,0 +1,142 @@
+#include <string.h>
+
+#include "base/config.h"
+#include "core/heap.h"
+
+#define HEAP_MAGIC 0x6f7269656c303031ull /* "oriel001" */
+
+enum { MIN_STAGING = 256 * 1024, MAX_CHANNEL = 4 << 20, PAGE = 4096 };
+
+static uint64_t round_up(uint64_t value, uint64_t to)
+{
+    return (value + to - 1) / to * to;
+}
+
+/* One eighth of the staging memory goes to blocks, the rest to channels. */
+static oriel_status plan_pool(int num_ranks, heap_header *h)
+{
+    double staging = oriel_config_number(ORIEL_OPT_STAGING);
+    double chunk = oriel_config_number(ORIEL_OPT_CHUNK);
+    uint64_t blocks;
+
+    if (staging < MIN_STAGING || staging > 1e12)
+        return oriel_fail(ORIEL_ERR_INVALID, "ORIEL_STAGING is %.0f; it must be at least %d bytes",
+                          staging, MIN_STAGING);
+    if (chunk < 1024 || chunk > MAX_CHANNEL)
+        return oriel_fail(ORIEL_ERR_INVALID, "ORIEL_CHUNK is %.0f; it must be 1K to 4M", chunk);
+    h->chunk_bytes = (uint32_t)chunk / HEAP_LINE * HEAP_LINE;
+    h->block_bytes = round_up((uint64_t)num_ranks * 2 * sizeof(heap_member), PAGE);
+    if (h->block_bytes < 16384)
+        h->block_bytes = 16384;
+    blocks = (uint64_t)staging / 8 / h->block_bytes;
+    if (blocks < 2)
+        blocks = 2;
+    if (blocks > 64 * HEAP_BLOCK_WORDS)
+        blocks = 64 * HEAP_BLOCK_WORDS;
+    h->num_blocks = (uint32_t)blocks;
+    h->channel_bytes = ((uint64_t)staging - blocks * h->block_bytes) / PAGE * PAGE;
+    h->num_channels = 1;
+    if (h->channel_bytes > MAX_CHANNEL) {
+        h->num_channels = (uint32_t)(h->channel_bytes / MAX_CHANNEL);
+        h->channel_bytes = MAX_CHANNEL;
+    }
+    if (h->num_channels > HEAP_MAX_CHANNELS)
+        h->num_channels = HEAP_MAX_CHANNELS;
+    if (h->channel_bytes / (uint64_t)num_ranks < 2 * HEAP_LINE)
+        return oriel_fail(ORIEL_ERR_INVALID, "ORIEL_STAGING is %.0f, too little for %d ranks",
+                          staging, num_ranks);
+    h->pool_bytes = round_up(h->num_blocks * h->block_bytes, PAGE) +
+                    (uint64_t)h->num_channels * h->channel_bytes;
+    return ORIEL_OK;
+}
+
+oriel_status oriel_heap_plan(const int *local_ranks, int num_processes, heap_header *header_p)
+{
+    heap_header h = {.magic = HEAP_MAGIC, .num_processes = (uint32_t)num_processes};
+    oriel_status st;
+
+    for (int p = 0; p < num_processes; p++)
+        h.num_ranks += (uint32_t)local_ranks[p];
+    if (h.num_ranks > HEAP_MAX_RANKS)
+        return oriel_fail(ORIEL_ERR_INVALID, "%u ranks on one machine; at most %d are supported",
+                          h.num_ranks, HEAP_MAX_RANKS);
+    h.direct = oriel_config_number(ORIEL_OPT_DIRECT) != 0;
+    st = plan_pool((int)h.num_ranks, &h);
+    if (st != ORIEL_OK)
+        return st;
+    h.procs_at = round_up(sizeof h, PAGE);
+    h.ranks_at = round_up(h.procs_at + h.num_processes * sizeof(heap_proc), PAGE);
+    h.buckets_at = round_up(h.ranks_at + h.num_ranks * sizeof(heap_rank), PAGE);
+    h.pools_at = round_up(h.buckets_at + HEAP_BUCKETS * sizeof(heap_bucket), PAGE);
+    h.bytes = h.pools_at + h.num_ranks * h.pool_bytes;
+    memcpy(header_p, &h, sizeof h);
+    return ORIEL_OK;
+}
+
+static void locate(oriel_segment segment, oriel_heap *heap_p)
+{
+    char *base = segment.base;
+    heap_header *h = segment.base;
+
+    *heap_p = (oriel_heap){
+        .segment = segment,
+        .header = h,
+        .procs = (heap_proc *)(void *)(base + h->procs_at),
+        .ranks = (heap_rank *)(void *)(base + h->ranks_at),
+        .buckets = (heap_bucket *)(void *)(base + h->buckets_at),
+        .pools = base + h->pools_at,
+    };
+}
+
+void oriel_heap_format(oriel_segment segment, const heap_header *plan, const int *local_ranks,
+                       oriel_heap *heap_p)
+{
+    int rank = 0;
+
+    memcpy(segment.base, plan, sizeof *plan);
+    locate(segment, heap_p);
+    for (uint32_t p = 0; p < plan->num_processes; p++) {
+        heap_p->procs[p].first_rank = rank;
+        heap_p->procs[p].local_ranks = local_ranks[p];
+        for (int i = 0; i < local_ranks[p]; i++)
+            heap_p->ranks[rank++].process = (int32_t)p;
+    }
+}
+
+oriel_status oriel_heap_open(oriel_segment segment, oriel_heap *heap_p)
+{
+    const heap_header *h = segment.base;
+
+    if (segment.bytes < sizeof *h || h->magic != HEAP_MAGIC || h->bytes != segment.bytes)
+        return oriel_fail(ORIEL_ERR_INVALID, "the segment received is no heap of this version");
+    locate(segment, heap_p);
+    return ORIEL_OK;
+}
+
+char *oriel_heap_block(const oriel_heap *heap, int owner, int block)
+{
+    const heap_header *h = heap->header;
+
+    return heap->pools + (uint64_t)owner * h->pool_bytes + (uint64_t)block * h->block_bytes;
+}
+
+char *oriel_heap_channel(const oriel_heap *heap, int owner, int channel)
+{
+    const heap_header *h = heap->header;
+
+    return heap->pools + (uint64_t)owner * h->pool_bytes +
+           round_up(h->num_blocks * h->block_bytes, PAGE) + (uint64_t)channel * h->channel_bytes;
+}
+
+size_t oriel_heap_eager_bytes(const oriel_heap *heap, int n)
+{
+    uint64_t room = heap->header->block_bytes - (uint64_t)n * sizeof(heap_member);
+
+    return (size_t)(room / (uint64_t)n / HEAP_LINE * HEAP_LINE);
+}
+
+char *oriel_heap_eager(const oriel_heap *heap, const heap_cell *cell, int n, int index)
+{
+    return oriel_heap_block(heap, cell->owner, cell->block) + (size_t)n * sizeof(heap_member) +
+           (size_t)index * oriel_heap_eager_bytes(heap, n);
+}

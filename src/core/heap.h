@@ -1,0 +1,166 @@
+/* The layout of a comm's heap: one shared segment per machine that every
+ * process maps. Positions are offsets, since each process maps it elsewhere.
+ *
+ *   header | processes | ranks (trace rings) | buckets (cells) | pools
+ *
+ * Each rank owns a pool: small blocks (member table and eager payload of one
+ * operation) and channels (staging of one large operation). */
+#ifndef ORIEL_CORE_HEAP_H
+#define ORIEL_CORE_HEAP_H
+
+#include <stdatomic.h>
+
+#include "fabric/fabric.h"
+
+enum {
+    HEAP_LINE = 64,
+    HEAP_BUCKETS = 256,
+    HEAP_WAYS = 16,
+    HEAP_TRACE = 1024,
+    HEAP_BLOCK_WORDS = 8,  /* bitmap words: at most 512 blocks per rank */
+    HEAP_MAX_CHANNELS = 64, /* one bitmap word */
+    HEAP_MAX_RANKS = 1024,
+    HEAP_TEXT = 256,
+};
+
+#define HEAP_ALIGNED __attribute__((aligned(HEAP_LINE)))
+
+enum proc_state { PROC_ABSENT, PROC_ALIVE, PROC_LEFT, PROC_DEAD };
+
+typedef struct heap_proc {
+    _Atomic uint32_t bell;     /* futex: changes whenever something here may go on */
+    _Atomic uint32_t sleepers; /* threads that wait on the bell */
+    _Atomic uint32_t state;    /* enum proc_state */
+    _Atomic uint32_t control_round; /* control barriers this process has entered */
+    int32_t pid;
+    int32_t first_rank;
+    int32_t local_ranks;
+} HEAP_ALIGNED heap_proc;
+
+/* One operation in a rank's ring; read by other processes without a lock, so a
+ * torn entry is possible and only ever costs a wrong word in a message. */
+typedef struct heap_trace {
+    _Atomic uint64_t sequence; /* 1, 2, ...; 0: never used */
+    uint64_t group;
+    uint64_t bytes;
+    double begun;
+    double ended;
+    uint16_t kind;
+    uint8_t dtype;
+    uint8_t redop;
+    _Atomic uint32_t state; /* enum trace_state */
+    int32_t waits_for;      /* rank, -1: nobody */
+} heap_trace;
+
+typedef struct heap_rank {
+    int32_t process;
+    _Atomic uint64_t traced; /* operations so far */
+    _Atomic uint64_t blocks[HEAP_BLOCK_WORDS]; /* bit set: taken */
+    _Atomic uint64_t channels;
+    heap_trace trace[HEAP_TRACE];
+} HEAP_ALIGNED heap_rank;
+
+/* What an operation is, beside which one it is: compared between ranks. */
+typedef struct oriel_record {
+    uint64_t bytes;
+    uint32_t n;
+    uint16_t kind; /* enum oriel_kind */
+    uint8_t dtype;
+    uint8_t redop;
+    uint8_t mode;      /* enum oriel_mode; follows from the rest */
+    uint8_t reserved[3];
+    uint32_t instances; /* calls of one site in one program, 0 outside of XLA */
+} oriel_record;
+
+typedef struct oriel_key {
+    uint64_t group;
+    uint64_t run;
+    uint64_t site;
+    uint64_t count;
+} oriel_key;
+
+typedef struct heap_member {
+    _Atomic uint32_t arrived;
+    _Atomic uint32_t published; /* chunks copied into the own staging slots */
+    _Atomic uint32_t reduced;   /* chunks whose own slice is reduced */
+    _Atomic uint32_t gathered;  /* chunks copied out */
+    const void *send; /* addresses mean something in direct mode alone */
+    void *recv;
+} HEAP_ALIGNED heap_member;
+
+typedef struct heap_cell {
+    _Atomic uint64_t word; /* see cell.c */
+    HEAP_ALIGNED _Atomic uint32_t next_chunk;
+    _Atomic uint32_t done_chunks;
+    oriel_key key HEAP_ALIGNED;
+    oriel_record record;
+    int32_t record_rank; /* who wrote it */
+    oriel_record second; /* the first record that differed ... */
+    int32_t second_rank; /* ... and who brought it */
+    int32_t owner;       /* rank whose pool the block and the channel are of */
+    int32_t block;
+    int32_t channel; /* -1: none */
+} HEAP_ALIGNED heap_cell;
+
+typedef struct heap_bucket {
+    _Atomic uint32_t lock; /* 0: free, else 1 + rank of the holder */
+    uint32_t used;         /* bit per way */
+    HEAP_ALIGNED uint64_t hash[HEAP_WAYS];
+    heap_cell cells[HEAP_WAYS];
+} HEAP_ALIGNED heap_bucket;
+
+typedef struct heap_abort {
+    _Atomic uint32_t word; /* 0: none, 1: being written, 2: written */
+    uint32_t code;         /* oriel_status */
+    int32_t rank;          /* who is missing or asked for something else; -1: see process */
+    int32_t process;
+    char text[HEAP_TEXT];
+} heap_abort;
+
+typedef struct heap_header {
+    uint64_t magic;
+    uint64_t bytes;
+    uint32_t num_processes;
+    uint32_t num_ranks;
+    uint32_t direct; /* direct mode allowed */
+    uint32_t num_blocks;
+    uint32_t num_channels;
+    uint32_t chunk_bytes;
+    uint64_t block_bytes;
+    uint64_t channel_bytes;
+    uint64_t procs_at, ranks_at, buckets_at, pools_at, pool_bytes;
+    HEAP_ALIGNED _Atomic uint64_t control; /* process barrier: see control.c */
+    _Atomic uint32_t control_vote[2];
+    _Atomic uint64_t window_bytes; /* what the window being made was asked for */
+    HEAP_ALIGNED _Atomic uint32_t parked; /* calls that wait for a resource */
+    HEAP_ALIGNED heap_abort abort;
+} heap_header;
+
+typedef struct oriel_heap {
+    oriel_segment segment;
+    heap_header *header;
+    heap_proc *procs;
+    heap_rank *ranks;
+    heap_bucket *buckets;
+    char *pools;
+} oriel_heap;
+
+/* Bytes of a heap for these processes with the present options. */
+oriel_status oriel_heap_plan(const int *local_ranks, int num_processes, heap_header *header_p);
+/* Lead: lays the heap out in a fresh, zeroed segment. */
+void oriel_heap_format(oriel_segment segment, const heap_header *plan, const int *local_ranks,
+                       oriel_heap *heap_p);
+/* Others: finds its way in a segment the lead has formatted. */
+oriel_status oriel_heap_open(oriel_segment segment, oriel_heap *heap_p);
+
+char *oriel_heap_block(const oriel_heap *heap, int owner, int block);
+char *oriel_heap_channel(const oriel_heap *heap, int owner, int channel);
+static inline heap_member *oriel_heap_members(const oriel_heap *heap, const heap_cell *cell)
+{
+    return (heap_member *)(void *)oriel_heap_block(heap, cell->owner, cell->block);
+}
+/* Where member `index` of `n` keeps its eager payload, and how much fits. */
+size_t oriel_heap_eager_bytes(const oriel_heap *heap, int n);
+char *oriel_heap_eager(const oriel_heap *heap, const heap_cell *cell, int n, int index);
+
+#endif

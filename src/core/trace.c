@@ -1,0 +1,60 @@
+#include <stdio.h>
+
+#include "base/sys.h"
+#include "core/trace.h"
+
+const char *oriel_kind_name(uint32_t kind)
+{
+    return kind == ORIEL_KIND_ALL_REDUCE ? "all_reduce" : "unknown operation";
+}
+
+heap_trace *oriel_trace_begin(oriel_comm *comm, int rank, uint64_t group,
+                              const oriel_record *record)
+{
+    heap_rank *r = &comm->heap.ranks[rank];
+    uint64_t sequence = atomic_fetch_add_explicit(&r->traced, 1, memory_order_relaxed) + 1;
+    heap_trace *entry = &r->trace[sequence % HEAP_TRACE];
+
+    entry->group = group;
+    entry->bytes = record->bytes;
+    entry->kind = record->kind;
+    entry->dtype = record->dtype;
+    entry->redop = record->redop;
+    entry->begun = oriel_now();
+    entry->ended = 0.0;
+    entry->waits_for = -1;
+    atomic_store_explicit(&entry->state, TRACE_ENTERED, memory_order_relaxed);
+    atomic_store_explicit(&entry->sequence, sequence, memory_order_release);
+    return entry;
+}
+
+void oriel_trace_end(heap_trace *entry, enum trace_state state)
+{
+    entry->ended = oriel_now();
+    atomic_store_explicit(&entry->state, state, memory_order_release);
+}
+
+void oriel_trace_describe(const oriel_comm *comm, int rank, char *out, size_t len)
+{
+    const heap_rank *r = &comm->heap.ranks[rank];
+    uint64_t sequence = atomic_load_explicit(&r->traced, memory_order_acquire);
+    const heap_trace *entry = &r->trace[sequence % HEAP_TRACE];
+    uint32_t state = atomic_load_explicit(&entry->state, memory_order_acquire);
+    double now = oriel_now();
+
+    if (sequence == 0)
+        snprintf(out, len, "it has not called any operation yet");
+    else if (state == TRACE_DONE || state == TRACE_FAILED)
+        snprintf(out, len, "its last operation was %s #%llu of %llu bytes, %s %.1f s ago",
+                 oriel_kind_name(entry->kind), (unsigned long long)sequence,
+                 (unsigned long long)entry->bytes, state == TRACE_DONE ? "done" : "failed",
+                 now - entry->ended);
+    else if (entry->waits_for >= 0)
+        snprintf(out, len, "it is in %s #%llu of %llu bytes for %.1f s, waiting for rank %d",
+                 oriel_kind_name(entry->kind), (unsigned long long)sequence,
+                 (unsigned long long)entry->bytes, now - entry->begun, (int)entry->waits_for);
+    else
+        snprintf(out, len, "it is in %s #%llu of %llu bytes for %.1f s",
+                 oriel_kind_name(entry->kind), (unsigned long long)sequence,
+                 (unsigned long long)entry->bytes, now - entry->begun);
+}

@@ -1,0 +1,96 @@
+/* The watch thread of a process: looks ten times a second whether its next
+ * living neighbour (in a ring over all processes) still holds its life lock, and
+ * hands segments to peers that ask. Each dead process is so seen by its nearest
+ * living predecessor, with one system call per process and look. */
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/sys.h"
+#include "core/comm.h"
+
+enum { LOOK_MS = 100 };
+
+static uint32_t state_of(const oriel_comm *comm, int process)
+{
+    return atomic_load(&comm->heap.procs[process].state);
+}
+
+/* A process that has left or is known dead is no neighbour any more. */
+static int next_neighbour(const oriel_comm *comm, int from)
+{
+    for (int i = 1; i < comm->num_processes; i++) {
+        int p = (from + i) % comm->num_processes;
+        if (p == comm->process)
+            return -1;
+        if (state_of(comm, p) == PROC_ALIVE)
+            return p;
+    }
+    return -1;
+}
+
+static void look(oriel_comm *comm)
+{
+    int p = comm->process;
+
+    while ((p = next_neighbour(comm, p)) >= 0) {
+        uint32_t alive = PROC_ALIVE;
+
+        if (comm->fabric->member_alive(&comm->heap.segment, p))
+            return;
+        /* It may have left in good order between the two looks. */
+        if (!atomic_compare_exchange_strong(&comm->heap.procs[p].state, &alive, PROC_DEAD))
+            continue;
+        oriel_comm_abort(comm, ORIEL_ERR_PEER, comm->heap.procs[p].first_rank, p,
+                         "process %d (pid %d) is gone", p, (int)comm->heap.procs[p].pid);
+    }
+}
+
+static void *watch_main(void *arg)
+{
+    oriel_comm *comm = arg;
+
+    for (;;) {
+        struct pollfd fds[2] = {{.fd = comm->watch_wake, .events = POLLIN},
+                                {.fd = comm->has_port ? comm->port.fd : -1, .events = POLLIN}};
+        int n = oriel_sys_now->poll(fds, 2, LOOK_MS);
+
+        if (n > 0 && fds[0].revents != 0)
+            return NULL;
+        if (n > 0 && fds[1].revents != 0)
+            comm->fabric->port_serve(&comm->port, oriel_window_lookup, comm);
+        look(comm);
+    }
+}
+
+oriel_status oriel_watch_start(oriel_comm *comm)
+{
+    int err;
+
+    if (comm->num_processes == 1)
+        return ORIEL_OK;
+    comm->watch_wake = oriel_sys_now->eventfd();
+    if (comm->watch_wake < 0)
+        return oriel_fail(ORIEL_ERR_SYSTEM, "no eventfd for the watch thread: %s", strerror(errno));
+    err = oriel_sys_now->thread(&comm->watch, watch_main, comm);
+    if (err != 0) {
+        oriel_sys_now->close(comm->watch_wake);
+        return oriel_fail(ORIEL_ERR_SYSTEM, "no watch thread: %s", strerror(err));
+    }
+    comm->watching = 1;
+    return ORIEL_OK;
+}
+
+void oriel_watch_stop(oriel_comm *comm)
+{
+    uint64_t one = 1;
+
+    if (!comm->watching)
+        return;
+    if (write(comm->watch_wake, &one, sizeof one) != (ssize_t)sizeof one)
+        oriel_log(ORIEL_LOG_ERROR, "waking the watch thread failed: %s", strerror(errno));
+    pthread_join(comm->watch, NULL);
+    oriel_sys_now->close(comm->watch_wake);
+    comm->watching = 0;
+}

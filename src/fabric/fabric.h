@@ -1,0 +1,61 @@
+/* A fabric is a way to make memory of one rank reachable from another: one
+ * const table each, every slot filled. Capability is asked at set-up, never in
+ * the hot path. */
+#ifndef ORIEL_FABRIC_FABRIC_H
+#define ORIEL_FABRIC_FABRIC_H
+
+#include "base/status.h"
+
+/* Memory that several processes map. */
+typedef struct oriel_segment {
+    void *base;
+    size_t bytes;
+    int fd;
+} oriel_segment;
+
+/* Where segments of one process can be fetched from: printable, so that it can
+ * travel through a key-value store. Whoever can read the ticket may fetch. */
+enum { ORIEL_TICKET_BYTES = 128 };
+typedef struct oriel_ticket {
+    char text[ORIEL_TICKET_BYTES];
+} oriel_ticket;
+
+/* The serving end of a ticket. */
+typedef struct oriel_port {
+    int fd;
+    unsigned char token[32];
+    oriel_ticket ticket;
+} oriel_port;
+
+/* Finds the segment a peer asks for; NULL when there is none. */
+typedef const oriel_segment *(*oriel_segment_lookup)(void *ctx, uint64_t id);
+
+typedef struct oriel_fabric {
+    const char *name;
+    /* Whether this machine can use it; the sentence says why not. */
+    oriel_status (*probe)(void);
+
+    oriel_status (*segment_create)(size_t bytes, oriel_segment *segment_p);
+    void (*segment_close)(oriel_segment *segment);
+
+    oriel_status (*port_create)(oriel_port *port_p);
+    void (*port_close)(oriel_port *port);
+    /* Answers one waiting peer; port->fd is readable. Bounded: a peer that says
+     * nothing is dropped. */
+    void (*port_serve)(oriel_port *port, oriel_segment_lookup lookup, void *ctx);
+    /* Asks the port behind `ticket` for segment `id`. */
+    oriel_status (*segment_fetch)(const oriel_ticket *ticket, uint64_t id, size_t bytes,
+                                  double timeout_s, oriel_segment *segment_p);
+
+    /* Takes life lock `member` of the segment; it goes with the process, after
+     * the process's last store. */
+    oriel_status (*member_join)(const oriel_segment *segment, int member);
+    /* 1: another process holds it, 0: nobody does. */
+    int (*member_alive)(const oriel_segment *segment, int member);
+} oriel_fabric;
+
+/* The ordered list; NULL ends it. */
+extern const oriel_fabric *const oriel_fabrics[];
+extern const oriel_fabric oriel_fabric_host;
+
+#endif

@@ -1,0 +1,223 @@
+/* The XLA handlers. A call that can end at once ends in XLA's thread; otherwise
+ * XLA gets a future, which the engine completes. */
+#include <pthread.h>
+#include <string.h>
+
+#include "base/sys.h"
+#include "core/comm.h"
+#include "ffi/ffi.h"
+#include "ffi/frame.h"
+#include "ops/engine.h"
+
+enum { MAX_LOCAL = 1024 };
+
+/* The comm programs run on; executions hold the lock for reading. */
+static struct {
+    pthread_rwlock_t lock;
+    oriel_comm *comm;
+    oriel_engine *engine;
+    int num_devices;
+    int ordinals[MAX_LOCAL];
+} attached = {.lock = PTHREAD_RWLOCK_INITIALIZER};
+
+int64_t oriel_ffi_site_type_id;
+static const xla_type_info site_type_info = {.struct_size = sizeof(xla_type_info),
+                                             .deleter = oriel_site_destroy};
+const void *const oriel_ffi_site_type_info = &site_type_info;
+
+void oriel_ffi_detach(double patience_s)
+{
+    oriel_engine *engine;
+
+    pthread_rwlock_wrlock(&attached.lock);
+    engine = attached.engine;
+    attached.comm = NULL;
+    attached.engine = NULL;
+    pthread_rwlock_unlock(&attached.lock);
+    oriel_engine_destroy(engine, patience_s);
+}
+
+oriel_status oriel_ffi_attach(oriel_comm *comm, const int *ordinals, int n)
+{
+    oriel_engine *engine;
+    oriel_status st;
+
+    if (comm == NULL)
+        return oriel_fail(ORIEL_ERR_INVALID, "comm is NULL");
+    if (attached.comm != NULL)
+        return oriel_fail(ORIEL_ERR_INVALID, "a comm is attached already; detach it first");
+    if (ordinals == NULL || n != comm->local_ranks || n > MAX_LOCAL)
+        return oriel_fail(ORIEL_ERR_INVALID, "n is %d; the comm has %d ranks here", n,
+                          comm->local_ranks);
+    st = oriel_engine_create(comm, &engine);
+    if (st != ORIEL_OK)
+        return st;
+    pthread_rwlock_wrlock(&attached.lock);
+    attached.comm = comm;
+    attached.engine = engine;
+    attached.num_devices = n;
+    memcpy(attached.ordinals, ordinals, (size_t)n * sizeof *ordinals);
+    pthread_rwlock_unlock(&attached.lock);
+    return ORIEL_OK;
+}
+
+/* Called with the lock held for reading. */
+static oriel_status find_rank(const xla_frame *frame, const oriel_site *site, int *rank_p)
+{
+    int ordinal;
+    oriel_status st = frame_ordinal(frame, &ordinal);
+
+    if (st != ORIEL_OK)
+        return st;
+    if (oriel_site_world(site) != attached.comm->size)
+        return oriel_fail(ORIEL_ERR_INVALID, "all_reduce: the program was compiled for a world of "
+                          "%lld ranks, this one has %d; compile it after oriel.init()",
+                          (long long)oriel_site_world(site), attached.comm->size);
+    for (int i = 0; i < attached.num_devices; i++) {
+        if (attached.ordinals[i] == ordinal) {
+            *rank_p = attached.comm->first_rank + i;
+            return ORIEL_OK;
+        }
+    }
+    return oriel_fail(ORIEL_ERR_INVALID, "all_reduce: device %d is no rank of this world", ordinal);
+}
+
+static oriel_status find_group(const oriel_site *site, int rank, oriel_group **group_p)
+{
+    int n;
+    const int *ranks = oriel_site_ranks(site, rank, &n);
+
+    if (ranks == NULL)
+        return oriel_fail(ORIEL_ERR_INVALID, "all_reduce: rank %d is in none of the call's groups",
+                          rank);
+    return oriel_group_intern(attached.comm, ranks, n, group_p);
+}
+
+static oriel_status begin(const xla_frame *frame, oriel_request *request)
+{
+    oriel_site *site;
+    oriel_group *group;
+    oriel_record record;
+    oriel_key key;
+    oriel_dtype dtype;
+    const void *in;
+    void *out;
+    size_t count;
+    int64_t run;
+    int rank = -1;
+    oriel_status st = frame_site(frame, &oriel_ffi_site_type_id, &site);
+
+    if (st == ORIEL_OK)
+        st = find_rank(frame, site, &rank);
+    if (st == ORIEL_OK)
+        st = find_group(site, rank, &group);
+    if (st == ORIEL_OK)
+        st = frame_run_id(frame, &run);
+    if (st == ORIEL_OK)
+        st = frame_buffers(frame, &in, &out, &count, &dtype);
+    if (st != ORIEL_OK)
+        return st;
+    key = (oriel_key){
+        .group = group->hash,
+        .run = (uint64_t)run,
+        .site = oriel_site_identity(site),
+        .count = oriel_site_count(site, rank - attached.comm->first_rank, run),
+    };
+    oriel_all_reduce_record(group, count, dtype, oriel_site_reduce(site), &record);
+    record.instances = oriel_site_instances(site);
+    oriel_request_begin(request, group, rank, oriel_group_index(group, rank), &key, &record, in,
+                        out, count);
+    return ORIEL_OK;
+}
+
+static void complete(oriel_request *request, oriel_status status)
+{
+    const xla_api *api = request->done_arg[0];
+    xla_future_args args = {.struct_size = sizeof args, .future = request->done_arg[1]};
+
+    if (status == ORIEL_OK) {
+        api->future_set_available(&args);
+        return;
+    }
+    args.error = frame_error(api, status);
+    api->future_set_error(&args);
+}
+
+/* Gives XLA a future and the request to the engine. */
+static xla_error *go_on_later(xla_frame *frame, oriel_engine *engine, oriel_request *request)
+{
+    xla_future_args args = {.struct_size = sizeof args};
+    xla_error *error = frame->api->future_create(&args);
+    const xla_api *api = frame->api;
+
+    if (error != NULL) {
+        /* No future to be had: block instead. */
+        oriel_status st = oriel_request_run(request);
+        xla_destroy_args destroy = {.struct_size = sizeof destroy, .error = error};
+
+        api->error_destroy(&destroy);
+        oriel_engine_give(engine, request);
+        return st == ORIEL_OK ? NULL : frame_error(api, st);
+    }
+    request->done = complete;
+    request->done_arg[0] = (void *)(uintptr_t)api;
+    request->done_arg[1] = args.future;
+    frame->future = args.future;
+    oriel_engine_submit(engine, request);
+    return NULL;
+}
+
+static xla_error *execute(xla_frame *frame)
+{
+    oriel_request *request;
+    oriel_engine *engine = attached.engine;
+    oriel_status st;
+
+    request = engine != NULL ? oriel_engine_take(engine) : NULL;
+    if (engine != NULL && request == NULL)
+        return frame_error(frame->api, oriel_fail(ORIEL_ERR_SYSTEM, "out of memory for a request"));
+    if (request == NULL)
+        return frame_error(frame->api,
+                           oriel_fail(ORIEL_ERR_INVALID, "all_reduce: oriel is not initialised; "
+                                                         "call oriel.init()"));
+    st = begin(frame, request);
+    if (st == ORIEL_OK)
+        st = oriel_request_spin(request, request->comm->spin);
+    if (st == ORIEL_IN_PROGRESS)
+        return go_on_later(frame, engine, request);
+    oriel_engine_give(engine, request);
+    return st == ORIEL_OK ? NULL : frame_error(frame->api, st);
+}
+
+void *oriel_ffi_all_reduce(xla_frame *frame)
+{
+    xla_error *error;
+
+    if (frame_answer_metadata(frame, oriel_ffi_site_type_id))
+        return NULL;
+    pthread_rwlock_rdlock(&attached.lock);
+    error = execute(frame);
+    pthread_rwlock_unlock(&attached.lock);
+    return error;
+}
+
+void *oriel_ffi_instantiate(xla_frame *frame)
+{
+    site_attrs attrs;
+    oriel_site *site;
+    oriel_status st;
+
+    if (frame_answer_metadata(frame, oriel_ffi_site_type_id))
+        return NULL;
+    st = frame_attrs(frame, &attrs);
+    if (st == ORIEL_OK)
+        st = oriel_site_create(&attrs, &site);
+    if (st != ORIEL_OK)
+        return frame_error(frame->api, st);
+    st = frame_set_site(frame, &oriel_ffi_site_type_id, site);
+    if (st != ORIEL_OK) {
+        oriel_site_destroy(site);
+        return frame_error(frame->api, st);
+    }
+    return NULL;
+}

@@ -1,0 +1,41 @@
+/* What python/oriel calls through ctypes beside the public header: the XLA FFI
+ * handlers and the table that says which device of this process is which rank.
+ *
+ * Custom call "oriel_all_reduce" (platform cpu), one operand, one result of the
+ * same shape and dtype, attributes (all i64 scalars but the first):
+ *   groups      i64 array, ranks of all groups one after the other
+ *   group_size  ranks in each group
+ *   reduce      oriel_redop
+ *   module      a hash of the program's name, equal on all processes
+ *   site        ordinal of the call within its program, equal on all processes
+ *   world       size of the comm the program was lowered for */
+#ifndef ORIEL_FFI_FFI_H
+#define ORIEL_FFI_FFI_H
+
+#include "oriel/oriel.h"
+
+struct xla_frame;
+
+/* Handlers, registered with jax.ffi under one name as
+ * {"instantiate": ..., "execute": ...}. */
+ORIEL_API void *oriel_ffi_instantiate(struct xla_frame *frame);
+ORIEL_API void *oriel_ffi_all_reduce(struct xla_frame *frame);
+
+/* XLA type id of the call site's state: registered by Python through
+ * jax.ffi.register_ffi_type under "oriel_site", then read back by the handlers. */
+ORIEL_API extern int64_t oriel_ffi_site_type_id;
+ORIEL_API extern const void *const oriel_ffi_site_type_info;
+
+/* Makes `comm` the one that programs run on. `ordinals[i]` is the device ordinal
+ * XLA reports for local rank i. */
+ORIEL_API oriel_status oriel_ffi_attach(oriel_comm *comm, const int *ordinals, int n);
+/* Programs fail with a sentence from now on. Waits at most `patience_s` seconds
+ * for operations in flight, then revokes the comm so that they end. Call it
+ * before the comm goes; nothing attached is fine. */
+ORIEL_API void oriel_ffi_detach(double patience_s);
+
+/* Called by the lowering rule, on the thread that lowers: programs instantiated
+ * after it on that thread are counted anew (see docs/design.md). */
+ORIEL_API void oriel_ffi_lowering(void);
+
+#endif

@@ -1,0 +1,228 @@
+/* XLA may copy a call: a jitted function called twice is lowered once, and its
+ * custom call appears twice, with the same attributes, after inlining. The
+ * copies are told apart by the order in which XLA instantiates them, which
+ * follows the compiled program and is thus the same on all processes. What a
+ * program is, is known from the thread: it lowers (oriel_ffi_lowering) and then
+ * compiles. The number of copies is part of an operation's record, so that two
+ * processes that counted differently get an error instead of wrong sums. */
+#include <pthread.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#include "base/status.h"
+#include "base/sys.h"
+#include "core/hash.h"
+#include "ffi/ffi.h"
+#include "ffi/site.h"
+
+/* XLA:CPU has at most 32 executions in flight; twice that many runs are
+ * remembered per device, and the one not used for longest is forgotten. */
+enum { RUNS = 64, MAX_LOCAL = 1024 };
+
+struct run_count {
+    int64_t run;
+    uint64_t count;
+    uint64_t used; /* tick of the last look-up */
+};
+
+struct device_runs {
+    struct run_count runs[RUNS];
+    uint64_t tick;
+};
+
+/* Copies of one source call in one program. */
+struct family {
+    uint64_t call; /* module and site */
+    uint64_t program;
+    pthread_t thread;
+    _Atomic uint32_t instances;
+    uint32_t refs;
+    struct family *next;
+};
+
+struct oriel_site {
+    struct family *family;
+    uint32_t copy;
+    int64_t world;
+    oriel_redop reduce;
+    int num_ranks, group_size;
+    int *ranks;
+    pthread_mutex_t lock;
+    struct device_runs *devices[MAX_LOCAL];
+};
+
+static pthread_mutex_t families_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct family *families;
+static _Atomic uint64_t programs;
+static _Thread_local uint64_t program_now;
+
+void oriel_ffi_lowering(void)
+{
+    program_now = atomic_fetch_add(&programs, 1) + 1;
+}
+
+static struct family *family_join(uint64_t call, uint32_t *copy_p)
+{
+    struct family *family;
+
+    pthread_mutex_lock(&families_lock);
+    for (family = families; family != NULL; family = family->next) {
+        if (family->call == call && family->program == program_now &&
+            pthread_equal(family->thread, pthread_self()))
+            break;
+    }
+    if (family == NULL) {
+        family = oriel_sys_now->alloc(sizeof *family);
+        if (family != NULL) {
+            family->call = call;
+            family->program = program_now;
+            family->thread = pthread_self();
+            family->next = families;
+            families = family;
+        }
+    }
+    if (family != NULL) {
+        *copy_p = atomic_fetch_add(&family->instances, 1);
+        family->refs++;
+    }
+    pthread_mutex_unlock(&families_lock);
+    return family;
+}
+
+static void family_leave(struct family *family)
+{
+    struct family **link = &families;
+
+    pthread_mutex_lock(&families_lock);
+    if (--family->refs == 0) {
+        while (*link != family)
+            link = &(*link)->next;
+        *link = family->next;
+        oriel_sys_now->release(family);
+    }
+    pthread_mutex_unlock(&families_lock);
+}
+
+static oriel_status check_attrs(const site_attrs *attrs)
+{
+    if (attrs->group_size < 1 || attrs->num_ranks < 1 ||
+        attrs->num_ranks % attrs->group_size != 0)
+        return oriel_fail(ORIEL_ERR_INVALID, "attribute groups has %lld ranks in groups of %lld",
+                          (long long)attrs->num_ranks, (long long)attrs->group_size);
+    if (attrs->reduce < 0 || attrs->reduce >= ORIEL_REDOP_COUNT)
+        return oriel_fail(ORIEL_ERR_INVALID, "attribute reduce is %lld", (long long)attrs->reduce);
+    for (int64_t i = 0; i < attrs->num_ranks; i++) {
+        if (attrs->ranks[i] < 0 || attrs->ranks[i] >= attrs->world)
+            return oriel_fail(ORIEL_ERR_INVALID, "attribute groups names rank %lld of %lld",
+                              (long long)attrs->ranks[i], (long long)attrs->world);
+    }
+    return ORIEL_OK;
+}
+
+oriel_status oriel_site_create(const site_attrs *attrs, oriel_site **site_p)
+{
+    oriel_status st = check_attrs(attrs);
+    oriel_site *site;
+
+    if (st != ORIEL_OK)
+        return st;
+    site = oriel_sys_now->alloc(sizeof *site);
+    if (site == NULL)
+        return oriel_fail(ORIEL_ERR_SYSTEM, "out of memory for a call site");
+    pthread_mutex_init(&site->lock, NULL);
+    site->world = attrs->world;
+    site->reduce = (oriel_redop)attrs->reduce;
+    site->group_size = (int)attrs->group_size;
+    site->num_ranks = (int)attrs->num_ranks;
+    site->ranks = oriel_sys_now->alloc((size_t)attrs->num_ranks * sizeof *site->ranks);
+    site->family = site->ranks ? family_join(oriel_mix((uint64_t)attrs->module) ^
+                                                 oriel_mix((uint64_t)attrs->site + 1),
+                                             &site->copy)
+                               : NULL;
+    if (site->family == NULL) {
+        oriel_site_destroy(site);
+        return oriel_fail(ORIEL_ERR_SYSTEM, "out of memory for a call site");
+    }
+    for (int i = 0; i < site->num_ranks; i++)
+        site->ranks[i] = (int)attrs->ranks[i];
+    *site_p = site;
+    return ORIEL_OK;
+}
+
+void oriel_site_destroy(void *object)
+{
+    oriel_site *site = object;
+
+    if (site == NULL)
+        return;
+    if (site->family != NULL)
+        family_leave(site->family);
+    for (int i = 0; i < MAX_LOCAL; i++)
+        oriel_sys_now->release(site->devices[i]);
+    pthread_mutex_destroy(&site->lock);
+    oriel_sys_now->release(site->ranks);
+    oriel_sys_now->release(site);
+}
+
+int64_t oriel_site_world(const oriel_site *site)
+{
+    return site->world;
+}
+
+oriel_redop oriel_site_reduce(const oriel_site *site)
+{
+    return site->reduce;
+}
+
+const int *oriel_site_ranks(const oriel_site *site, int rank, int *n_p)
+{
+    for (int i = 0; i < site->num_ranks; i++) {
+        if (site->ranks[i] == rank) {
+            *n_p = site->group_size;
+            return site->ranks + i / site->group_size * site->group_size;
+        }
+    }
+    return NULL;
+}
+
+uint64_t oriel_site_identity(const oriel_site *site)
+{
+    return oriel_mix(site->family->call ^ ((uint64_t)site->copy << 1 | 1));
+}
+
+uint32_t oriel_site_instances(const oriel_site *site)
+{
+    return atomic_load(&site->family->instances);
+}
+
+static uint64_t count_run(struct device_runs *device, int64_t run)
+{
+    struct run_count *oldest = &device->runs[0];
+
+    device->tick++;
+    for (uint32_t i = 0; i < RUNS; i++) {
+        struct run_count *entry = &device->runs[i];
+        if (entry->count > 0 && entry->run == run) {
+            entry->used = device->tick;
+            return entry->count++;
+        }
+        if (entry->used < oldest->used)
+            oldest = entry;
+    }
+    *oldest = (struct run_count){.run = run, .count = 1, .used = device->tick};
+    return 0;
+}
+
+uint64_t oriel_site_count(oriel_site *site, int local_rank, int64_t run)
+{
+    struct device_runs **device = &site->devices[local_rank];
+    uint64_t count = 0;
+
+    pthread_mutex_lock(&site->lock);
+    if (*device == NULL)
+        *device = oriel_sys_now->alloc(sizeof **device);
+    if (*device != NULL)
+        count = count_run(*device, run);
+    pthread_mutex_unlock(&site->lock);
+    return count;
+}

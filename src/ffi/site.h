@@ -1,0 +1,31 @@
+/* A call site: one custom call instruction of one compiled program. XLA makes
+ * one at instantiation and hands it back at every execution. */
+#ifndef ORIEL_FFI_SITE_H
+#define ORIEL_FFI_SITE_H
+
+#include "ffi/xla_abi.h"
+#include "oriel/oriel.h"
+
+typedef struct oriel_site oriel_site;
+
+/* What a site's attributes say. */
+typedef struct site_attrs {
+    int64_t module, site, world, group_size, reduce, num_ranks;
+    const int64_t *ranks;
+} site_attrs;
+
+oriel_status oriel_site_create(const site_attrs *attrs, oriel_site **site_p);
+void oriel_site_destroy(void *site);
+
+int64_t oriel_site_world(const oriel_site *site);
+oriel_redop oriel_site_reduce(const oriel_site *site);
+/* The list of ranks of the group that `rank` belongs to; NULL: none does. */
+const int *oriel_site_ranks(const oriel_site *site, int rank, int *n_p);
+/* Which instruction this is: equal on all processes that compiled the program. */
+uint64_t oriel_site_identity(const oriel_site *site);
+/* How many instructions of the program stem from the same call in the source. */
+uint32_t oriel_site_instances(const oriel_site *site);
+/* Counts executions of the site by `local_rank` within `run`: 0, 1, ... */
+uint64_t oriel_site_count(oriel_site *site, int local_rank, int64_t run);
+
+#endif

@@ -1,0 +1,211 @@
+#include <stdio.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/sys.h"
+#include "ops/reduce.h"
+#include "ops/request.h"
+#include "ops/verdict.h"
+
+/* Deadline and neighbours are looked at once in this many idle steps. */
+enum { LIMIT_POLLS = 64 };
+
+void oriel_request_begin(oriel_request *request, const oriel_group *group, int rank, int index,
+                         const oriel_key *key, const oriel_record *record, const void *send,
+                         void *recv, size_t count)
+{
+    memset(request, 0, sizeof *request);
+    request->comm = group->comm;
+    request->group = group;
+    request->rank = rank;
+    request->index = index;
+    request->key = *key;
+    request->record = *record;
+    request->send = send;
+    request->recv = recv;
+    request->count = count;
+    request->trace = oriel_trace_begin(group->comm, rank, group->hash, record);
+    request->begun = request->trace->begun;
+    request->warn_at = request->begun + group->comm->warn_after;
+    request->compare_at = request->begun + ORIEL_COMPARE_AFTER_S;
+}
+
+static void unpark(oriel_request *request)
+{
+    if (request->parked)
+        atomic_fetch_sub(&request->comm->heap.header->parked, 1);
+    request->parked = 0;
+}
+
+/* Nobody may look at the buffers after this rank has returned, so direct mode
+ * waits for those who are just doing so. */
+static oriel_status fail(oriel_request *request, oriel_status code)
+{
+    if (request->cell != NULL && request->record.mode == ORIEL_MODE_DIRECT)
+        oriel_cell_drain(request->cell);
+    unpark(request);
+    if (request->recv != NULL)
+        oriel_poison(request->recv, request->count, (oriel_dtype)request->record.dtype);
+    oriel_trace_end(request->trace, TRACE_FAILED);
+    return code;
+}
+
+/* The operation was revoked, here or elsewhere: say why. */
+static oriel_status revoked(oriel_request *request)
+{
+    return fail(request, oriel_verdict_revoked(request));
+}
+
+/* Nothing moved: has somebody died, is it too late, is a warning due? Fails only
+ * through the cell's word, so that all members agree. */
+static oriel_status check_limits(oriel_request *request)
+{
+    int why = oriel_verdict_look(request);
+
+    if (why == VERDICT_WAIT)
+        return ORIEL_IN_PROGRESS;
+    if (request->cell != NULL && request->state != REQUEST_ENTER &&
+        !oriel_cell_revoke(request->cell))
+        return ORIEL_IN_PROGRESS; /* committed meanwhile: the next step succeeds */
+    oriel_verdict_abort(request, why);
+    oriel_group_ring(request->group);
+    return revoked(request);
+}
+
+static oriel_status idle(oriel_request *request)
+{
+    if (request->polls++ % LIMIT_POLLS != 0 && !oriel_comm_aborted(request->comm))
+        return ORIEL_IN_PROGRESS;
+    return check_limits(request);
+}
+
+static oriel_status enter(oriel_request *request)
+{
+    oriel_status st;
+
+    if (oriel_comm_aborted(request->comm))
+        return revoked(request);
+    st = oriel_cell_enter(request->group, request->rank, request->index, &request->key,
+                          &request->record, &request->cell);
+    if (st == ORIEL_IN_PROGRESS) {
+        if (!request->parked)
+            atomic_fetch_add(&request->comm->heap.header->parked, 1);
+        request->parked = 1;
+        return idle(request);
+    }
+    unpark(request);
+    if (st == ORIEL_ERR_MISMATCH) {
+        oriel_verdict_mismatch(request->group, request->cell);
+        oriel_group_ring(request->group);
+        return revoked(request);
+    }
+    oriel_all_reduce_expose(request);
+    if (!oriel_cell_arrive(request->group, request->cell, request->index))
+        return revoked(request);
+    request->state = REQUEST_ARRIVED;
+    atomic_store_explicit(&request->trace->state, TRACE_ARRIVED, memory_order_relaxed);
+    if (oriel_cell_look(request->cell).arrived == request->record.n)
+        oriel_group_ring(request->group);
+    return ORIEL_OK;
+}
+
+static oriel_status wait_arrivals(oriel_request *request)
+{
+    cell_view seen = oriel_cell_look(request->cell);
+
+    if (seen.revoked)
+        return revoked(request);
+    if (seen.arrived < request->record.n)
+        return idle(request);
+    request->state = REQUEST_TRANSFER;
+    return ORIEL_OK;
+}
+
+static oriel_status transfer(oriel_request *request)
+{
+    oriel_status st = oriel_all_reduce_transfer(request);
+
+    if (st == ORIEL_IN_PROGRESS)
+        return idle(request);
+    if (st != ORIEL_OK)
+        return revoked(request);
+    oriel_trace_end(request->trace, TRACE_DONE);
+    oriel_cell_leave(request->group, request->cell);
+    return ORIEL_OK;
+}
+
+oriel_status oriel_request_step(oriel_request *request)
+{
+    oriel_status st = ORIEL_OK;
+
+    if (request->record.n == 1) {
+        if (request->recv != request->send)
+            memcpy(request->recv, request->send, request->record.bytes);
+        oriel_trace_end(request->trace, TRACE_DONE);
+        return ORIEL_OK;
+    }
+    if (request->state == REQUEST_ENTER)
+        st = enter(request);
+    if (st == ORIEL_OK && request->state == REQUEST_ARRIVED)
+        st = wait_arrivals(request);
+    if (st == ORIEL_OK && request->state == REQUEST_TRANSFER)
+        st = transfer(request);
+    return st;
+}
+
+oriel_status oriel_request_run(oriel_request *request)
+{
+    oriel_waiter waiter = {0};
+
+    for (;;) {
+        uint32_t bell = oriel_comm_bell(request->comm);
+        oriel_status st = oriel_request_step(request);
+
+        if (st != ORIEL_IN_PROGRESS)
+            return st;
+        if (oriel_comm_pause(request->comm, &waiter, bell))
+            request->polls = 0; /* time has passed: look at the limits */
+    }
+}
+
+oriel_status oriel_request_spin(oriel_request *request, double spin_s)
+{
+    double until = 0.0;
+
+    for (uint32_t turn = 0;; turn++) {
+        oriel_status st = oriel_request_step(request);
+
+        if (st != ORIEL_IN_PROGRESS)
+            return st;
+        if (turn % 16 == 0) {
+            double now = oriel_now();
+            until = turn == 0 ? now + spin_s : until;
+            if (now >= until)
+                return ORIEL_IN_PROGRESS;
+        }
+        oriel_relax(request->comm->oversubscribed);
+    }
+}
+
+oriel_status oriel_request_test(oriel_request *request)
+{
+    oriel_status st;
+
+    if (request == NULL)
+        return oriel_fail(ORIEL_ERR_INVALID, "request is NULL");
+    st = oriel_request_step(request);
+    if (st != ORIEL_IN_PROGRESS)
+        oriel_sys_now->release(request);
+    return st;
+}
+
+oriel_status oriel_request_wait(oriel_request *request)
+{
+    oriel_status st;
+
+    if (request == NULL)
+        return oriel_fail(ORIEL_ERR_INVALID, "request is NULL");
+    st = oriel_request_run(request);
+    oriel_sys_now->release(request);
+    return st;
+}

@@ -1,0 +1,185 @@
+"""What the suites stand on: running commands, building, reading results."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import xml.etree.ElementTree as xml
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+LOGS = ROOT / "build" / "test-logs"
+CORES = len(os.sched_getaffinity(0))
+
+PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
+
+
+@dataclass
+class Case:
+    id: str
+    outcome: str
+    detail: str = ""
+    properties: dict = field(default_factory=dict)  # what a test recorded: counts, seeds
+
+
+class Session:
+    """One run of the tests: its environment, its builds, the log of its suite."""
+
+    def __init__(self, soak=False):
+        self.soak = soak
+        self.builds = {}
+        self.log = None
+        self.lock = threading.Lock()  # suites may run commands side by side
+        # A developer's own options must not change what is tested.
+        self.env = {k: v for k, v in os.environ.items() if not k.startswith("ORIEL_")}
+        # The tools installed beside this Python go first: cmake, ninja, clang-format, oriel.
+        self.env["PATH"] = f"{Path(sys.executable).parent}:{self.env['PATH']}"
+        if soak:
+            self.env["SOAK"] = "1"
+
+    def open_log(self, suite):
+        LOGS.mkdir(parents=True, exist_ok=True)
+        self.log = LOGS / f"{suite}.log"
+        self.log.write_text("")
+
+    def which(self, program):
+        return shutil.which(program, path=self.env["PATH"])
+
+    def sh(self, *command, timeout=300, **env):
+        """Runs a command with its output in the log. Returns its exit status and
+        output; past the timeout, 124. Nothing it started outlives it."""
+        command = [str(word) for word in command]
+        with tempfile.TemporaryFile("w+", dir=LOGS, errors="replace") as out:
+            child = subprocess.Popen(command, cwd=ROOT, env=self.env | env, stdout=out, stderr=out,
+                                     stdin=subprocess.DEVNULL, start_new_session=True)
+            try:
+                status = child.wait(timeout)
+            except subprocess.TimeoutExpired:
+                status = 124
+            finally:
+                end_group(child)
+            out.seek(0)
+            output = out.read()
+        if status == 124:
+            output += f"\nkilled: it took more than {timeout} s\n"
+        with self.lock, open(self.log, "a") as log:
+            log.write(f"$ {' '.join(command)}\n{output}\n")
+        return status, output
+
+    def build(self, preset):
+        """Builds once per run; an error sentence, or "" when build/<preset> is there."""
+        if preset in self.builds:
+            return self.builds[preset] and f"build/{preset} failed before"
+        folder = ROOT / "build" / preset
+        status, output = self.sh("cmake", "--preset", preset)
+        if status == 0:
+            status, output = self.sh("cmake", "--build", folder, "-j", CORES, timeout=600)
+        errors = [line for line in output.splitlines()
+                  if " error: " in line or "undefined reference" in line]
+        self.builds[preset] = "" if status == 0 else "\n".join(errors[:8]) or last_lines(output, 12)
+        return self.builds[preset]
+
+    def can_link(self, compiler, *flags):
+        """Whether the compiler is there and its run-time libraries for `flags` too."""
+        source = LOGS / "empty.c"
+        source.write_text("int main(void) { return 0; }\n")
+        if not self.which(compiler):
+            return False
+        if "-fsanitize=fuzzer" in flags:
+            source.write_text("int LLVMFuzzerTestOneInput(const char *d, unsigned long n)\n"
+                              "{ (void)d; (void)n; return 0; }\n")
+        return self.sh(compiler, *flags, source, "-o", LOGS / "empty")[0] == 0
+
+
+def end_group(child):
+    try:
+        os.killpg(child.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    child.wait()
+
+
+def last_lines(text, n):
+    return "\n".join(text.strip().splitlines()[-n:])
+
+
+def check(session, case_id, *command, **keywords):
+    """One command that is one case."""
+    status, output = session.sh(*command, **keywords)
+    if status == 0:
+        return Case(case_id, PASSED)
+    if status == 77:
+        return Case(case_id, SKIPPED, last_lines(output, 1))
+    return Case(case_id, FAILED, last_lines(output, 12) or f"exit status {status}")
+
+
+def read_junit(path, name_of):
+    """Cases of a JUnit file; `name_of` makes an id of one element."""
+    cases = []
+    for element in xml.parse(path).getroot().iter("testcase"):
+        case = Case(name_of(element), PASSED)
+        for child in element:
+            if child.tag in ("failure", "error"):
+                case.outcome = FAILED
+                case.detail = child.get("message") or last_lines(child.text or "", 12)
+            elif child.tag == "skipped":
+                case.outcome = SKIPPED
+                case.detail = child.get("message") or ""
+            elif child.tag == "properties":
+                case.properties = {p.get("name"): p.get("value") for p in child}
+        output = element.findtext("system-out") or ""
+        if case.outcome == FAILED and element.find("failure") is not None and output:
+            case.detail = f"{case.detail}\n{last_lines(output, 12)}".strip()
+        # ctest says only that a program returned 77; the program said why.
+        if case.outcome == SKIPPED and "RETURN_CODE" in case.detail.upper():
+            case.detail = last_lines(output, 1)
+        cases.append(case)
+    return cases
+
+
+def run_ctest(session, suite, preset, *arguments, timeout=300, wrapper=(), **env):
+    """The ctest programs of one build, one case each."""
+    error = session.build(preset)
+    if error:
+        return [Case(f"{suite}/build", FAILED, error)]
+    report = LOGS / f"{suite}.xml"
+    report.unlink(missing_ok=True)
+    status, output = session.sh(*wrapper, "ctest", "--test-dir", ROOT / "build" / preset, "-j",
+                                CORES, "--output-on-failure", "--output-junit", report,
+                                *arguments, timeout=timeout, **env)
+    if not report.exists():
+        return [Case(f"{suite}/ctest", FAILED, last_lines(output, 12))]
+    cases = read_junit(report, lambda element: f"{suite}/{element.get('name')}")
+    if status != 0 and not any(case.outcome == FAILED for case in cases):
+        cases.append(Case(f"{suite}/ctest", FAILED, last_lines(output, 12)))
+    return cases
+
+
+def run_pytest(session, suite, folder, preset="normal", timeout=300, **env):
+    """The pytest cases of one folder, against one build of the C programs."""
+    if not list(folder.glob("test_*.py")):
+        return []
+    error = session.build(preset)
+    if error:
+        return [Case(f"{suite}/build", FAILED, error)]
+    report = LOGS / f"{suite}.xml"
+    report.unlink(missing_ok=True)
+    limits = ["--timeout=7200"] if session.soak else []
+    status, output = session.sh(sys.executable, "-m", "pytest", "-v", "-rs", "--junitxml", report,
+                                *limits, folder, timeout=timeout * (60 if session.soak else 1),
+                                BUILD_DIR=str(ROOT / "build" / preset), **env)
+    if not report.exists():
+        return [Case(f"{suite}/pytest", FAILED, last_lines(output, 12))]
+
+    def name_of(element):
+        module = (element.get("classname") or "").split(f"{folder.name}.", 1)[-1]
+        return f"{suite}/{module}::{element.get('name')}"
+
+    cases = read_junit(report, name_of)
+    if status not in (0, 5) and not any(case.outcome == FAILED for case in cases):
+        cases.append(Case(f"{suite}/pytest", FAILED, last_lines(output, 12)))
+    return cases

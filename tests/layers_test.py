@@ -1,0 +1,57 @@
+"""layers.py must find each kind of violation: one small tree for each."""
+
+import sys
+import tempfile
+from pathlib import Path
+
+import layers
+
+HOST = "const oriel_fabric oriel_fabric_host = {0};\n"
+
+# file, its content, part of the sentence it must cause ("" when it is fine)
+TRIALS = [
+    ("src/core/a.c", '#include "base/log.h"\n#include "oriel/oriel.h"\n', ""),
+    ("src/core/a.c", '#include "ops/reduce.h"\n', "ops lies above core"),
+    ("src/base/a.h", '#  include "core/comm.h"\n', "core lies above base"),
+    ("src/core/a.c", '#include "elsewhere.h"\n', "names no layer"),
+    ("src/core/a.c", '/* #include "ops/reduce.h" */\n', ""),
+    ("src/core/a.c", "int f(struct XLA_FFI_Error *e);\n", "XLA_FFI_Error"),
+    ("src/core/a.c", "/* as XLA_FFI_Error does */\n", ""),
+    ("src/ffi/a.c", "int f(struct XLA_FFI_Error *e);\n", ""),
+    ("include/oriel/a.h", "#include <xla/ffi/api/c_api.h>\n", "xla/ffi"),
+    ("src/core/a.c", "void f(void) { oriel_fabric_host.probe(); }\n", "names the fabric host"),
+    ("src/fabric/fabrics.c", "void *p = &oriel_fabric_host;\n", ""),
+    ("src/fabric/cuda.c", 'const oriel_fabric oriel_fabric_cuda = {0};\n#include "fabric/host.h"\n',
+     "another fabric"),
+    ("src/fabric/cuda.c", "void *p = &oriel_fabric_host;\n", "names the fabric host"),
+    ("tools/a.c", '#include "core/store.h"\n#include "a.h"\n', ""),
+    ("tools/a.c", '#include "ops/reduce.h"\n', "tools use"),
+    ("tools/a.c", '#include "fabric/fabric.h"\n', "tools use"),
+    ("python/oriel/a.py", "lib.oriel_version()\n", ""),
+    ("python/oriel/a.py", "lib.oriel_fail(1)\n", "does not export"),
+]
+
+
+def try_one(name, content):
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        files = {"src/fabric/host.c": HOST, "src/oriel.map": "oriel_version;\n", "tools/a.h": "",
+                 "include/x.h": "", "python/x.py": "", name: content}
+        for path, text in files.items():
+            (root / path).parent.mkdir(parents=True, exist_ok=True)
+            (root / path).write_text(text)
+        return [text for _, text in layers.violations(root)]
+
+
+def main():
+    failed = False
+    for name, content, wanted in TRIALS:
+        found = try_one(name, content)
+        if (wanted and not any(wanted in text for text in found)) or (not wanted and found):
+            print(f"{name}: {content!r} gave {found}, wanted {wanted!r}")
+            failed = True
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,269 @@
+"""The suites, in the order in which tests/run runs them: cheap ones first. Each
+takes the session and returns its cases; a tool that is missing is a skip with a
+reason."""
+
+import json
+import platform
+import re
+import sys
+import zipfile
+from concurrent.futures import ThreadPoolExecutor
+
+from harness import (CORES, FAILED, LOGS, PASSED, ROOT, SKIPPED, Case, check, last_lines,
+                     run_ctest, run_pytest)
+
+TESTS = ROOT / "tests"
+ASAN = {"ASAN_OPTIONS": "detect_leaks=1:detect_stack_use_after_return=1",
+        "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1"}
+TSAN = {"TSAN_OPTIONS": "halt_on_error=1:second_deadlock_stack=1"}
+
+
+def c_files(*folders, suffixes=(".c", ".h")):
+    return sorted(path for folder in folders for path in (ROOT / folder).rglob("*")
+                  if path.suffix in suffixes)
+
+
+def missing(case_id, what, package):
+    return [Case(case_id, SKIPPED, f"{what} is not installed ({package})")]
+
+
+# ---- the text of the tree ----------------------------------------------------
+
+def suite_format(session):
+    files = c_files("include", "src", "tools", "tests", "examples")
+    if not session.which("clang-format"):
+        return missing("format/clang-format", "clang-format", "pip install clang-format==14.0.6")
+    return [check(session, "format/clang-format", "clang-format", "--dry-run", "-Werror", *files)]
+
+
+def suite_layers(session):
+    return [check(session, "layers/tree", sys.executable, TESTS / "layers.py"),
+            check(session, "layers/self-test", sys.executable, TESTS / "layers_test.py")]
+
+
+def suite_headers(session):
+    """Each public header alone, in both languages, with both compilers; each
+    inner header alone in the language it is for."""
+    cases = []
+    for compiler, language, standard in [("gcc", "c", "c11"), ("g++", "c++", "c++17"),
+                                         ("clang", "c", "c11"), ("clang++", "c++", "c++17")]:
+        for header in c_files("include", suffixes=(".h",)):
+            case_id = f"headers/{header.name}-{compiler}-{standard}"
+            if not session.which(compiler):
+                cases += missing(case_id, compiler, compiler.replace("clang++", "clang"))
+                continue
+            cases.append(check(session, case_id, compiler, "-x", language, f"-std={standard}",
+                               "-pedantic", "-Wall", "-Wextra", "-Werror", "-fsyntax-only",
+                               "-I", ROOT / "include", header))
+    inner = [check(session, f"headers/{header.name}", "cc", "-x", "c", "-std=gnu11",
+                   "-D_GNU_SOURCE=", "-Wall", "-Wextra", "-Werror", "-Wno-unused-function",
+                   "-fsyntax-only", "-I", ROOT / "include", "-I", ROOT / "src", header)
+             for header in c_files("src", suffixes=(".h",)) if is_guarded(header)]
+    bad = [case for case in inner if case.outcome == FAILED]
+    return cases + (bad or [Case("headers/inner", PASSED)])
+
+
+def is_guarded(header):
+    """A header without a guard is a template, included with its parameters set."""
+    return "#ifndef ORIEL_" in header.read_text()
+
+
+def suite_static(session):
+    error = session.build("normal")
+    if error:
+        return [Case("static/build", FAILED, error)]
+    return run_cppcheck(session) + run_clang_tidy(session)
+
+
+def run_cppcheck(session):
+    if not session.which("cppcheck"):
+        return missing("static/cppcheck", "cppcheck", "cppcheck")
+    return [check(session, "static/cppcheck", "cppcheck", "--quiet", "--error-exitcode=1",
+                  "--enable=warning,performance,portability", "--inline-suppr", "--std=c11",
+                  "--library=posix", "-D_GNU_SOURCE", "-D__x86_64__", "-j", CORES,
+                  "-I", ROOT / "include", "-I", ROOT / "src", ROOT / "src", ROOT / "tools")]
+
+
+def run_clang_tidy(session):
+    if not session.which("clang-tidy"):
+        return missing("static/clang-tidy", "clang-tidy", "clang-tidy")
+    files = c_files("src", "tools", suffixes=(".c",))
+    groups = [files[i::CORES] for i in range(CORES)]
+    with ThreadPoolExecutor(CORES) as pool:
+        cases = list(pool.map(
+            lambda group: check(session, "static/clang-tidy", "clang-tidy", "--quiet", "-p",
+                                ROOT / "build" / "normal", *group), groups))
+    return [case for case in cases if case.outcome == FAILED][:1] or cases[:1]
+
+
+# ---- C programs --------------------------------------------------------------
+
+def has_cmocka():
+    cache = ROOT / "build" / "normal" / "CMakeCache.txt"
+    return cache.exists() and "CMOCKA_LIBRARY-NOTFOUND" not in cache.read_text()
+
+
+def suite_unit(session):
+    cases = run_ctest(session, "unit", "normal")
+    if session.build("normal"):
+        return cases
+    if not has_cmocka():
+        cases += missing("unit/cmocka", "cmocka", "libcmocka-dev")
+    library = ROOT / "build" / "normal" / "liboriel.so"
+    return cases + [check(session, "unit/exports", sys.executable, TESTS / "exports.py", library)]
+
+
+def suite_asan(session):
+    if not session.can_link("cc", "-fsanitize=address,undefined"):
+        return [Case("asan/build", SKIPPED, "the C compiler has no ASan run-time library")]
+    return run_ctest(session, "asan", "asan", **ASAN)
+
+
+def suite_tsan(session):
+    if not session.can_link("cc", "-fsanitize=thread"):
+        return [Case("tsan/build", SKIPPED, "the C compiler has no TSan run-time library")]
+    # TSan cannot start where the kernel places memory too randomly.
+    fixed = ("setarch", platform.machine(), "-R")
+    wrapper = fixed if session.sh(*fixed, "true")[0] == 0 else ()
+    return run_ctest(session, "tsan", "tsan", "-L", "^tsan$", wrapper=wrapper, **TSAN)
+
+
+def suite_valgrind(session):
+    if not session.which("valgrind"):
+        return missing("valgrind/all", "valgrind", "valgrind")
+    error = session.build("normal")
+    if error:
+        return [Case("valgrind/build", FAILED, error)]
+    status, output = session.sh("ctest", "--test-dir", ROOT / "build" / "normal", "-L",
+                                "^valgrind$", "--show-only=json-v1")
+    if status != 0:
+        return [Case("valgrind/ctest", FAILED, last_lines(output, 12))]
+    programs = json.loads(output[output.index("{"):])["tests"]
+    valgrind = ["valgrind", "--quiet", "--trace-children=yes", "--leak-check=full",
+                "--errors-for-leak-kinds=definite,indirect,possible", "--error-exitcode=99"]
+    with ThreadPoolExecutor(CORES) as pool:
+        return list(pool.map(lambda program: check(session, f"valgrind/{program['name']}",
+                                                   *valgrind, *program["command"]), programs))
+
+
+def suite_fuzz(session):
+    if not session.can_link("clang", "-fsanitize=fuzzer"):
+        return [Case("fuzz/build", SKIPPED, "clang with libFuzzer is not installed "
+                                            "(clang, libclang-rt-dev)")]
+    error = session.build("fuzz")
+    if error:
+        return [Case("fuzz/build", FAILED, error)]
+    seconds = 600 if session.soak else 10
+    cases = []
+    for source in c_files("tests/fuzz", suffixes=(".c",)):
+        found = LOGS / f"{source.stem}-found"
+        found.mkdir(exist_ok=True)
+        corpus = TESTS / "fuzz" / "corpus" / source.stem.removeprefix("fuzz_")
+        cases.append(check(session, f"fuzz/{source.stem}",
+                           ROOT / "build" / "fuzz" / "tests" / source.stem,
+                           f"-max_total_time={seconds}", "-print_final_stats=1", "-timeout=10",
+                           f"-artifact_prefix={found}/", found, corpus, timeout=seconds + 60))
+    return cases
+
+
+# ---- models, several processes, JAX -------------------------------------------
+
+def suite_model(session):
+    """tests/model/run.sh prints one line "PASS name" or "FAIL name" per model."""
+    script = TESTS / "model" / "run.sh"
+    if not script.exists():
+        return []
+    if not session.which("spin"):
+        return missing("model/spin", "spin", "spin")
+    status, output = session.sh("sh", script, timeout=300)
+    cases = [Case(f"model/{name}", PASSED if word == "PASS" else FAILED, detail.strip())
+             for word, name, detail in re.findall(r"^(PASS|FAIL) (\S+)(.*)$", output, re.M)]
+    if not cases or (status != 0) != any(case.outcome == FAILED for case in cases):
+        cases.append(Case("model/run.sh", FAILED, last_lines(output, 12)))
+    return cases
+
+
+def suite_multi(session):
+    return run_pytest(session, "multi", TESTS / "multi")
+
+
+def suite_multi_asan(session):
+    if not session.can_link("cc", "-fsanitize=address,undefined"):
+        return [Case("multi_asan/build", SKIPPED, "the C compiler has no ASan run-time library")]
+    return run_pytest(session, "multi_asan", TESTS / "multi", preset="asan", **ASAN)
+
+
+def suite_fault(session):
+    return run_pytest(session, "fault", TESTS / "fault")
+
+
+def suite_jax(session):
+    return run_pytest(session, "jax", TESTS / "jax", timeout=420)
+
+
+def suite_demo(session):
+    """What `make demo` runs, and what a person should then see."""
+    status, output = session.sh("oriel", "run", "-n", "4", "--", sys.executable,
+                                ROOT / "examples" / "01_all_reduce" / "all_reduce.py")
+    line = re.compile(r"\[proc (\d)/4\] N=1048576 expected=6\.0 got\[0\]=6\.0 got\[-1\]=6\.0 "
+                      r"ALL_OK=True$", re.M)
+    if status == 0 and sorted(line.findall(output)) == ["0", "1", "2", "3"]:
+        return [Case("demo/all_reduce", PASSED)]
+    return [Case("demo/all_reduce", FAILED, f"exit status {status}\n{last_lines(output, 12)}")]
+
+
+# ---- the wheel -----------------------------------------------------------------
+
+PROGRAM = """#include <oriel/oriel.h>
+#include <string.h>
+int main(void) { return strcmp(oriel_version(), ORIEL_VERSION_STRING) != 0; }
+"""
+
+
+def suite_wheel(session):
+    folder = LOGS / "wheel"
+    session.sh("rm", "-rf", folder)
+    status, output = session.sh(sys.executable, "-m", "pip", "wheel", "--no-deps",
+                                "--no-build-isolation", "-w", folder, ROOT)
+    if status != 0:
+        return [Case("wheel/build", FAILED, last_lines(output, 12))]
+    wheel = next(folder.glob("*.whl"))
+    status, output = session.sh(sys.executable, "-m", "pip", "install", "--no-deps", "--target",
+                                folder / "site", wheel)
+    if status != 0:
+        return [Case("wheel/install", FAILED, last_lines(output, 12))]
+    return [check_tag(wheel), check_contents(wheel), check_c_program(session, folder),
+            check(session, "wheel/command", folder / "site" / "bin" / "oriel", "info")]
+
+
+def check_tag(wheel):
+    version = re.search(r'ORIEL_VERSION_STRING "([^"]+)"',
+                        (ROOT / "include/oriel/oriel.h").read_text()).group(1)
+    good = re.fullmatch(rf"oriel-{re.escape(version)}-py3-none-\w+\.whl", wheel.name)
+    return Case("wheel/tag", PASSED if good else FAILED, wheel.name)
+
+
+def check_contents(wheel):
+    names = zipfile.ZipFile(wheel).namelist()
+    wanted = ["oriel/__init__.py", "oriel/lib/liboriel.so", "oriel/lib/pkgconfig/oriel.pc",
+              "oriel/include/oriel/oriel.h", "/scripts/oriel"]
+    absent = [name for name in wanted if not any(n.endswith(name) for n in names)]
+    return Case("wheel/contents", FAILED if absent else PASSED, f"missing: {', '.join(absent)}")
+
+
+def check_c_program(session, folder):
+    """A user's C program, outside the tree, built with nothing but pkg-config."""
+    case_id = "wheel/pkg-config"
+    if not session.which("pkg-config"):
+        return missing(case_id, "pkg-config", "pkg-config")[0]
+    (folder / "user.c").write_text(PROGRAM)
+    script = ('cd "$1" && cc -Wall -Werror user.c $(pkg-config --cflags --libs oriel) -o user'
+              " && ./user")
+    return check(session, case_id, "sh", "-c", script, "sh", folder,
+                 PKG_CONFIG_PATH=str(folder / "site" / "oriel" / "lib" / "pkgconfig"))
+
+
+SUITES = [suite_format, suite_layers, suite_headers, suite_model, suite_unit, suite_static,
+          suite_asan, suite_tsan, suite_valgrind, suite_fuzz, suite_multi, suite_multi_asan,
+          suite_fault, suite_wheel, suite_demo, suite_jax]
+SOAK_SUITES = [suite_fuzz, suite_multi, suite_multi_asan, suite_fault, suite_jax]

@@ -1,0 +1,43 @@
+/* What `oriel doctor` finds. Each probe adds its findings to one report. */
+#ifndef ORIEL_TOOLS_DOCTOR_H
+#define ORIEL_TOOLS_DOCTOR_H
+
+#include <stddef.h>
+
+enum oriel_finding_status {
+    ORIEL_FINDING_OK,
+    ORIEL_FINDING_WARN,    /* works, but slower or less safe than it could be */
+    ORIEL_FINDING_MISSING, /* not here, and oriel works without it */
+    ORIEL_FINDING_ERROR,   /* oriel does not work until this is mended */
+    ORIEL_FINDING_STATUS_COUNT
+};
+
+typedef struct oriel_finding {
+    const char *name;
+    enum oriel_finding_status status;
+    char what[320];
+    const char *why;  /* what it means; "" when there is nothing to say */
+    const char *mend; /* "" when there is nothing to mend */
+} oriel_finding;
+
+enum { ORIEL_FINDINGS_MAX = 48 };
+typedef struct oriel_report {
+    oriel_finding findings[ORIEL_FINDINGS_MAX];
+    int count;
+} oriel_report;
+
+/* `name`, `why` and `mend` must outlive the report. */
+void oriel_report_add(oriel_report *report, const char *name, enum oriel_finding_status status,
+                      const char *why, const char *mend, const char *what_fmt, ...)
+    __attribute__((format(printf, 6, 7)));
+
+void oriel_probe_machine(oriel_report *report); /* kernel, cores, memory, limits */
+void oriel_probe_system(oriel_report *report);  /* the calls oriel stands on, tried out */
+void oriel_probe_oriel(oriel_report *report);   /* options, fabric, store */
+void oriel_probe_python(oriel_report *report);
+void oriel_probe_libraries(oriel_report *report);
+
+/* Whether this build has the fabric `name`. */
+int oriel_probe_has_fabric(const char *name);
+
+#endif
