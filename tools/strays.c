@@ -44,8 +44,12 @@ static int process_read(const char *pid, struct process *process_p)
     return 0;
 }
 
+/* 0 is no member: it fills the table's empty places, and it is the group of
+ * kernel threads and of processes outside our namespace. */
 static int family_leads(const oriel_family *family, pid_t pid)
 {
+    if (pid <= 0)
+        return 0;
     for (int i = 0; i < family->count; i++) {
         if (family->groups[i] == pid)
             return 1;

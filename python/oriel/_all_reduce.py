@@ -51,7 +51,13 @@ def all_reduce(x, axis_name=None, op="sum"):
 def _split_axes(axis_name):
     """(array dimensions, axis names): like lax, an integer means a dimension."""
     axes = tuple(axis_name) if isinstance(axis_name, (tuple, list)) else (axis_name,)
-    if len(set(axes)) != len(axes):
+    try:
+        repeated = len(set(axes)) != len(axes)
+    except TypeError:
+        raise TypeError(
+            f"axis_name must be a name or a tuple of names, got {axis_name!r}"
+        ) from None
+    if repeated:
         raise ValueError(f"axis_name repeats an axis: {axis_name!r}")
     names = tuple(a for a in axes if not isinstance(a, int))
     for name in names:
@@ -230,7 +236,7 @@ def _lower(ctx, x, *, axes, op, invariant):
         return [x]
     sites = _Sites.of(ctx.module_context)
     sites.count += 1
-    _lib.load().oriel_ffi_lowering()
+    _lib.load().oriel_ffi_lowering(sites.module, sites.count - 1)
     return jax.ffi.ffi_lowering(TARGET)(
         ctx,
         x,

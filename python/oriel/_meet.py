@@ -11,6 +11,8 @@ from oriel._lib import OrielError, Status
 
 _ADDRESS_BYTES = 64
 
+started_distributed = False  # jax.distributed is oriel's doing
+
 
 @dataclasses.dataclass
 class Place:
@@ -19,7 +21,7 @@ class Place:
     store: str | None = None
     secret: str | None = None
     distributed: bool = False  # JAX spans the processes, and its store is used
-    starts_distributed: bool = False  # ... because oriel made it so
+    starts_distributed: bool = False  # ... which oriel has to bring about
 
 
 def find_place(process_id, num_processes, store, secret, distributed):
@@ -134,6 +136,8 @@ class _JaxStore:
 
 def start_distributed(place, job):
     """Collective. Initialises jax.distributed, with its coordinator in process 0."""
+    global started_distributed
+
     if _compat.backends_exist():
         raise OrielError(
             "JAX has made its devices already, so jax.distributed cannot be initialised: call "
@@ -148,6 +152,7 @@ def start_distributed(place, job):
         cluster_detection_method="deactivate",
         coordinator_bind_address=address,
     )
+    started_distributed = True
 
 
 def _agree_on_address(place, job):

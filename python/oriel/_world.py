@@ -34,23 +34,21 @@ class World:
     num_processes: int
     rank_of: dict  # JAX device id -> rank
     leaving: list  # a flag of each rank, seen by all: its process has come to its end
-    owns_distributed: bool
 
     def ranks_of(self, mesh):
         """The ranks of a mesh's devices, in its shape."""
-        devices = getattr(mesh, "devices", None)
-        if devices is None:
+        if isinstance(mesh, jax.sharding.AbstractMesh):
             raise ValueError(
-                f"the devices of the mesh {mesh} are unknown here: pass the concrete mesh to "
-                "jax.shard_map, or run inside jax.set_mesh"
+                f"the devices of {mesh} are unknown when the program is lowered: give "
+                "jax.shard_map the concrete mesh, or run inside jax.set_mesh"
             )
-        for device in devices.flat:
+        for device in mesh.devices.flat:
             if device.platform != "cpu" or device.id not in self.rank_of:
                 raise ValueError(
                     f"{device} is no rank of this world, which has the {self.size} CPU devices "
-                    f"JAX showed oriel.init"
+                    "that oriel.init found"
                 )
-        return np.vectorize(lambda device: self.rank_of[device.id], otypes=[int])(devices)
+        return np.vectorize(lambda device: self.rank_of[device.id], otypes=[int])(mesh.devices)
 
 
 def init(
@@ -108,7 +106,7 @@ def finalize():
         if _world is None:
             return
         comm, _world = _world.comm, None
-        _lib.call("oriel_ffi_attach", None, None, 0)
+        _lib.load().oriel_ffi_detach(float("inf"))  # operations have deadlines
         _lib.call("oriel_comm_destroy", comm)
 
 
@@ -195,7 +193,6 @@ def _join(place, devices, asked, timeout):
         num_processes=place.num_processes,
         rank_of=rank_of,
         leaving=[ctypes.c_uint64.from_address(address) for address in flags],
-        owns_distributed=place.starts_distributed,
     )
 
 
@@ -256,12 +253,12 @@ def _leave_at_exit():
     if not failed:
         _wait_for_others(world, _EXIT_WAIT)
         failed = _has_failed(world) and not _all_leaving(world)
-    elif world.owns_distributed and world.process_id == 0:
+    elif _meet.started_distributed and world.process_id == 0:
         # JAX ends every process once its coordinator is gone.
         _wait_for_others(world, _FAILED_WAIT)
-    lib.oriel_ffi_attach(None, None, 0)
+    lib.oriel_ffi_detach(0.0)
     lib.oriel_comm_abandon(world.comm)
-    if failed and world.owns_distributed:
+    if failed and _meet.started_distributed:
         _compat.forget_distributed()
 
 

@@ -49,9 +49,10 @@ static void host_name(char *out, size_t len)
 static oriel_status check_hello(int process, const struct hello *mine, const struct hello *theirs)
 {
     if (strncmp(mine->version, theirs->version, sizeof mine->version) != 0)
-        return oriel_fail(ORIEL_ERR_MISMATCH,
-                          "process 0 runs oriel %.16s and process %d runs %.16s; install one version",
-                          mine->version, process, theirs->version);
+        return oriel_fail(
+            ORIEL_ERR_MISMATCH,
+            "process 0 runs oriel %.16s and process %d runs %.16s; install one version",
+            mine->version, process, theirs->version);
     if (strncmp(mine->host, theirs->host, sizeof mine->host) != 0)
         return oriel_fail(ORIEL_ERR_UNSUPPORTED,
                           "process %d runs on another machine or in another network namespace than "
@@ -80,8 +81,10 @@ static oriel_status store_get(const oriel_store *kv, const char *job, const char
         return oriel_fail(st, "process %d did not say %s within %.0f s (ORIEL_INIT_TIMEOUT)",
                           process, what, limit);
     if (st == ORIEL_OK && got != len)
-        return oriel_fail(ORIEL_ERR_MISMATCH, "key %s holds %zu bytes instead of %zu: is another "
-                          "version of oriel in this job?", key, got, len);
+        return oriel_fail(ORIEL_ERR_MISMATCH,
+                          "key %s holds %zu bytes instead of %zu: is another "
+                          "version of oriel in this job?",
+                          key, got, len);
     return st;
 }
 
@@ -219,8 +222,7 @@ static oriel_status open_store(const oriel_comm *comm, const oriel_comm_params *
                           "`oriel run`, or set ORIEL_STORE (and ORIEL_SECRET)",
                           comm->num_processes);
     *server_p = NULL;
-    if (comm->process == 0 &&
-        oriel_store_server_create(address, secret, server_p) != ORIEL_OK)
+    if (comm->process == 0 && oriel_store_server_create(address, secret, server_p) != ORIEL_OK)
         *server_p = NULL;
     return oriel_store_connect(address, secret, oriel_config_number(ORIEL_OPT_INIT_TIMEOUT), kv_p);
 }

@@ -12,8 +12,10 @@ static oriel_status complete_params(const oriel_comm_params *given, oriel_comm_p
 
     if (given != NULL) {
         if (given->struct_size != sizeof params)
-            return oriel_fail(ORIEL_ERR_INVALID, "params.struct_size is %zu instead of %zu: start "
-                              "from ORIEL_COMM_PARAMS_INIT", given->struct_size, sizeof params);
+            return oriel_fail(ORIEL_ERR_INVALID,
+                              "params.struct_size is %zu instead of %zu: start "
+                              "from ORIEL_COMM_PARAMS_INIT",
+                              given->struct_size, sizeof params);
         params = *given;
     }
     if (params.num_processes == 0)
@@ -41,7 +43,7 @@ static oriel_status complete_params(const oriel_comm_params *given, oriel_comm_p
     if (params.kv != NULL && (params.kv->struct_size != sizeof *params.kv ||
                               params.kv->set == NULL || params.kv->get == NULL))
         return oriel_fail(ORIEL_ERR_INVALID, "params.kv lacks set or get, or its struct_size is "
-                          "wrong: start from ORIEL_STORE_INIT");
+                                             "wrong: start from ORIEL_STORE_INIT");
     *params_p = params;
     return ORIEL_OK;
 }

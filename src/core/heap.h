@@ -17,7 +17,7 @@ enum {
     HEAP_BUCKETS = 256,
     HEAP_WAYS = 16,
     HEAP_TRACE = 1024,
-    HEAP_BLOCK_WORDS = 8,  /* bitmap words: at most 512 blocks per rank */
+    HEAP_BLOCK_WORDS = 8,   /* bitmap words: at most 512 blocks per rank */
     HEAP_MAX_CHANNELS = 64, /* one bitmap word */
     HEAP_MAX_RANKS = 1024,
     HEAP_TEXT = 256,
@@ -28,9 +28,9 @@ enum {
 enum proc_state { PROC_ABSENT, PROC_ALIVE, PROC_LEFT, PROC_DEAD };
 
 typedef struct heap_proc {
-    _Atomic uint32_t bell;     /* futex: changes whenever something here may go on */
-    _Atomic uint32_t sleepers; /* threads that wait on the bell */
-    _Atomic uint32_t state;    /* enum proc_state */
+    _Atomic uint32_t bell;          /* futex: changes whenever something here may go on */
+    _Atomic uint32_t sleepers;      /* threads that wait on the bell */
+    _Atomic uint32_t state;         /* enum proc_state */
     _Atomic uint32_t control_round; /* control barriers this process has entered */
     int32_t pid;
     int32_t first_rank;
@@ -54,7 +54,7 @@ typedef struct heap_trace {
 
 typedef struct heap_rank {
     int32_t process;
-    _Atomic uint64_t traced; /* operations so far */
+    _Atomic uint64_t traced;                   /* operations so far */
     _Atomic uint64_t blocks[HEAP_BLOCK_WORDS]; /* bit set: taken */
     _Atomic uint64_t channels;
     heap_trace trace[HEAP_TRACE];
@@ -67,7 +67,7 @@ typedef struct oriel_record {
     uint16_t kind; /* enum oriel_kind */
     uint8_t dtype;
     uint8_t redop;
-    uint8_t mode;      /* enum oriel_mode; follows from the rest */
+    uint8_t mode; /* enum oriel_mode; follows from the rest */
     uint8_t reserved[3];
     uint32_t instances; /* calls of one site in one program, 0 outside of XLA */
 } oriel_record;
@@ -84,7 +84,7 @@ typedef struct heap_member {
     _Atomic uint32_t published; /* chunks copied into the own staging slots */
     _Atomic uint32_t reduced;   /* chunks whose own slice is reduced */
     _Atomic uint32_t gathered;  /* chunks copied out */
-    const void *send; /* addresses mean something in direct mode alone */
+    const void *send;           /* addresses mean something in direct mode alone */
     void *recv;
 } HEAP_ALIGNED heap_member;
 
@@ -131,7 +131,7 @@ typedef struct heap_header {
     uint64_t procs_at, ranks_at, buckets_at, pools_at, pool_bytes;
     HEAP_ALIGNED _Atomic uint64_t control; /* process barrier: see control.c */
     _Atomic uint32_t control_vote[2];
-    _Atomic uint64_t window_bytes; /* what the window being made was asked for */
+    _Atomic uint64_t window_bytes;        /* what the window being made was asked for */
     HEAP_ALIGNED _Atomic uint32_t parked; /* calls that wait for a resource */
     HEAP_ALIGNED heap_abort abort;
 } heap_header;

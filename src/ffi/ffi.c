@@ -70,7 +70,8 @@ static oriel_status find_rank(const xla_frame *frame, const oriel_site *site, in
     if (st != ORIEL_OK)
         return st;
     if (oriel_site_world(site) != attached.comm->size)
-        return oriel_fail(ORIEL_ERR_INVALID, "all_reduce: the program was compiled for a world of "
+        return oriel_fail(ORIEL_ERR_INVALID,
+                          "all_reduce: the program was compiled for a world of "
                           "%lld ranks, this one has %d; compile it after oriel.init()",
                           (long long)oriel_site_world(site), attached.comm->size);
     for (int i = 0; i < attached.num_devices; i++) {

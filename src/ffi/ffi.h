@@ -34,8 +34,8 @@ ORIEL_API oriel_status oriel_ffi_attach(oriel_comm *comm, const int *ordinals, i
  * before the comm goes; nothing attached is fine. */
 ORIEL_API void oriel_ffi_detach(double patience_s);
 
-/* Called by the lowering rule, on the thread that lowers: programs instantiated
- * after it on that thread are counted anew (see docs/design.md). */
-ORIEL_API void oriel_ffi_lowering(void);
+/* Called by the lowering rule with the attributes it writes: instructions that
+ * XLA instantiates from now on belong to another program than earlier ones. */
+ORIEL_API void oriel_ffi_lowering(int64_t module, int64_t site);
 
 #endif

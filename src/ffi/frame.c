@@ -38,9 +38,8 @@ static int error_code(oriel_status status)
 
 xla_error *frame_error(const xla_api *api, oriel_status status)
 {
-    xla_error_args args = {.struct_size = sizeof args,
-                           .message = oriel_last_error(),
-                           .code = error_code(status)};
+    xla_error_args args = {
+        .struct_size = sizeof args, .message = oriel_last_error(), .code = error_code(status)};
 
     return api->error_create(&args);
 }
@@ -118,22 +117,22 @@ oriel_status frame_ordinal(const xla_frame *frame, int *ordinal_p)
 static int dtype_of(int xla)
 {
     static const signed char table[] = {
-        [XLA_PRED] = ORIEL_BOOL + 1,     [XLA_S8] = ORIEL_S8 + 1,
-        [XLA_S16] = ORIEL_S16 + 1,       [XLA_S32] = ORIEL_S32 + 1,
-        [XLA_S64] = ORIEL_S64 + 1,       [XLA_U8] = ORIEL_U8 + 1,
-        [XLA_U16] = ORIEL_U16 + 1,       [XLA_U32] = ORIEL_U32 + 1,
-        [XLA_U64] = ORIEL_U64 + 1,       [XLA_F16] = ORIEL_F16 + 1,
-        [XLA_F32] = ORIEL_F32 + 1,       [XLA_F64] = ORIEL_F64 + 1,
-        [XLA_C64] = ORIEL_C64 + 1,       [XLA_BF16] = ORIEL_BF16 + 1,
-        [XLA_C128] = ORIEL_C128 + 1,     [XLA_F8E5M2] = ORIEL_F8E5M2 + 1,
+        [XLA_PRED] = ORIEL_BOOL + 1,         [XLA_S8] = ORIEL_S8 + 1,
+        [XLA_S16] = ORIEL_S16 + 1,           [XLA_S32] = ORIEL_S32 + 1,
+        [XLA_S64] = ORIEL_S64 + 1,           [XLA_U8] = ORIEL_U8 + 1,
+        [XLA_U16] = ORIEL_U16 + 1,           [XLA_U32] = ORIEL_U32 + 1,
+        [XLA_U64] = ORIEL_U64 + 1,           [XLA_F16] = ORIEL_F16 + 1,
+        [XLA_F32] = ORIEL_F32 + 1,           [XLA_F64] = ORIEL_F64 + 1,
+        [XLA_C64] = ORIEL_C64 + 1,           [XLA_BF16] = ORIEL_BF16 + 1,
+        [XLA_C128] = ORIEL_C128 + 1,         [XLA_F8E5M2] = ORIEL_F8E5M2 + 1,
         [XLA_F8E4M3FN] = ORIEL_F8E4M3FN + 1,
     };
 
     return xla >= 0 && (size_t)xla < sizeof table ? table[xla] - 1 : -1;
 }
 
-oriel_status frame_buffers(const xla_frame *frame, const void **in_p, void **out_p,
-                           size_t *count_p, oriel_dtype *dtype_p)
+oriel_status frame_buffers(const xla_frame *frame, const void **in_p, void **out_p, size_t *count_p,
+                           oriel_dtype *dtype_p)
 {
     const xla_buffer *in;
     const xla_buffer *out;
@@ -147,8 +146,10 @@ oriel_status frame_buffers(const xla_frame *frame, const void **in_p, void **out
     out = frame->rets.items[0];
     dtype = dtype_of(in->dtype);
     if (dtype < 0 || in->dtype != out->dtype || in->rank != out->rank)
-        return oriel_fail(ORIEL_ERR_INVALID, "XLA dtype %d is not supported, or operand and result "
-                          "differ", in->dtype);
+        return oriel_fail(ORIEL_ERR_INVALID,
+                          "XLA dtype %d is not supported, or operand and result "
+                          "differ",
+                          in->dtype);
     for (int64_t i = 0; i < in->rank; i++)
         count *= (size_t)in->dims[i];
     *in_p = in->data;

@@ -1,10 +1,13 @@
 /* XLA may copy a call: a jitted function called twice is lowered once, and its
  * custom call appears twice, with the same attributes, after inlining. The
  * copies are told apart by the order in which XLA instantiates them, which
- * follows the compiled program and is thus the same on all processes. What a
- * program is, is known from the thread: it lowers (oriel_ffi_lowering) and then
- * compiles. The number of copies is part of an operation's record, so that two
- * processes that counted differently get an error instead of wrong sums. */
+ * follows the compiled program and is thus the same on all processes. XLA does
+ * not say which program it instantiates, and does so on threads of its own; but
+ * a call is lowered before its program is instantiated, and all of a program is
+ * instantiated before it is executed. So the copies of one program are those
+ * instantiated since the call was last lowered or executed. Their number is part
+ * of an operation's record: processes that counted differently get an error
+ * instead of wrong sums. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -32,10 +35,9 @@ struct device_runs {
 
 /* Copies of one source call in one program. */
 struct family {
-    uint64_t call; /* module and site */
-    uint64_t program;
-    pthread_t thread;
-    _Atomic uint32_t instances;
+    uint64_t call;      /* module and site */
+    _Atomic int closed; /* no further copy can belong to it */
+    uint32_t instances;
     uint32_t refs;
     struct family *next;
 };
@@ -53,12 +55,31 @@ struct oriel_site {
 
 static pthread_mutex_t families_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct family *families;
-static _Atomic uint64_t programs;
-static _Thread_local uint64_t program_now;
 
-void oriel_ffi_lowering(void)
+static uint64_t call_hash(int64_t module, int64_t site)
 {
-    program_now = atomic_fetch_add(&programs, 1) + 1;
+    return oriel_mix((uint64_t)module) ^ oriel_mix((uint64_t)site + 1);
+}
+
+/* Called with the lock held. */
+static struct family *open_family(uint64_t call)
+{
+    struct family *family = families;
+
+    while (family != NULL && (family->call != call || atomic_load(&family->closed)))
+        family = family->next;
+    return family;
+}
+
+void oriel_ffi_lowering(int64_t module, int64_t site)
+{
+    struct family *family;
+
+    pthread_mutex_lock(&families_lock);
+    family = open_family(call_hash(module, site));
+    if (family != NULL)
+        atomic_store(&family->closed, 1);
+    pthread_mutex_unlock(&families_lock);
 }
 
 static struct family *family_join(uint64_t call, uint32_t *copy_p)
@@ -66,23 +87,17 @@ static struct family *family_join(uint64_t call, uint32_t *copy_p)
     struct family *family;
 
     pthread_mutex_lock(&families_lock);
-    for (family = families; family != NULL; family = family->next) {
-        if (family->call == call && family->program == program_now &&
-            pthread_equal(family->thread, pthread_self()))
-            break;
-    }
+    family = open_family(call);
     if (family == NULL) {
         family = oriel_sys_now->alloc(sizeof *family);
         if (family != NULL) {
             family->call = call;
-            family->program = program_now;
-            family->thread = pthread_self();
             family->next = families;
             families = family;
         }
     }
     if (family != NULL) {
-        *copy_p = atomic_fetch_add(&family->instances, 1);
+        *copy_p = family->instances++;
         family->refs++;
     }
     pthread_mutex_unlock(&families_lock);
@@ -105,8 +120,7 @@ static void family_leave(struct family *family)
 
 static oriel_status check_attrs(const site_attrs *attrs)
 {
-    if (attrs->group_size < 1 || attrs->num_ranks < 1 ||
-        attrs->num_ranks % attrs->group_size != 0)
+    if (attrs->group_size < 1 || attrs->num_ranks < 1 || attrs->num_ranks % attrs->group_size != 0)
         return oriel_fail(ORIEL_ERR_INVALID, "attribute groups has %lld ranks in groups of %lld",
                           (long long)attrs->num_ranks, (long long)attrs->group_size);
     if (attrs->reduce < 0 || attrs->reduce >= ORIEL_REDOP_COUNT)
@@ -135,10 +149,11 @@ oriel_status oriel_site_create(const site_attrs *attrs, oriel_site **site_p)
     site->group_size = (int)attrs->group_size;
     site->num_ranks = (int)attrs->num_ranks;
     site->ranks = oriel_sys_now->alloc((size_t)attrs->num_ranks * sizeof *site->ranks);
-    site->family = site->ranks ? family_join(oriel_mix((uint64_t)attrs->module) ^
-                                                 oriel_mix((uint64_t)attrs->site + 1),
-                                             &site->copy)
-                               : NULL;
+    site->family =
+        site->ranks
+            ? family_join(oriel_mix((uint64_t)attrs->module) ^ oriel_mix((uint64_t)attrs->site + 1),
+                          &site->copy)
+            : NULL;
     if (site->family == NULL) {
         oriel_site_destroy(site);
         return oriel_fail(ORIEL_ERR_SYSTEM, "out of memory for a call site");
@@ -192,7 +207,14 @@ uint64_t oriel_site_identity(const oriel_site *site)
 
 uint32_t oriel_site_instances(const oriel_site *site)
 {
-    return atomic_load(&site->family->instances);
+    struct family *family = site->family;
+
+    if (!atomic_load_explicit(&family->closed, memory_order_acquire)) {
+        pthread_mutex_lock(&families_lock);
+        atomic_store(&family->closed, 1);
+        pthread_mutex_unlock(&families_lock);
+    }
+    return family->instances;
 }
 
 static uint64_t count_run(struct device_runs *device, int64_t run)

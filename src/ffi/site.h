@@ -23,7 +23,8 @@ oriel_redop oriel_site_reduce(const oriel_site *site);
 const int *oriel_site_ranks(const oriel_site *site, int rank, int *n_p);
 /* Which instruction this is: equal on all processes that compiled the program. */
 uint64_t oriel_site_identity(const oriel_site *site);
-/* How many instructions of the program stem from the same call in the source. */
+/* How many instructions of the program stem from the same call in the source.
+ * Called by executions alone: from then on no further one can come. */
 uint32_t oriel_site_instances(const oriel_site *site);
 /* Counts executions of the site by `local_rank` within `run`: 0, 1, ... */
 uint64_t oriel_site_count(oriel_site *site, int local_rank, int64_t run);

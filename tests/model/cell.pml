@@ -33,7 +33,7 @@
 #define DEATHS 0        /* so many ranks may die, each anywhere */
 #endif
 #ifndef DEADLINES
-#define DEADLINES 0     /* 1: a deadline may fire in any wait */
+#define DEADLINES 0     /* 1: a deadline may fire in any wait; 2: only in leave */
 #endif
 #ifndef ABSENT
 #define ABSENT 0        /* 1: the last rank may stop calling, alive */
@@ -49,6 +49,7 @@
 #endif
 
 #define FAULTS (DEATHS || DEADLINES || MISMATCH || STRANGER)
+#define LATE   (DEADLINES == 1)
 #define OPS    (CALLERS * ROUNDS)
 #define NONE   255
 
@@ -172,12 +173,12 @@ inline comm_read_abort(reason)
 /* ---- the bucket -------------------------------------------------------- */
 
 /* Leaves state == LOCKED, or FAILED when it was given up. */
-inline bucket_lock()
+inline bucket_lock(may_fire)
 {
     if
     :: atomic { lock_word == 0 -> lock_word = me + 1; state = LOCKED }
     :: atomic { KEEPS(LOCK_POLLS_ABORT) && ABORTED -> state = FAILED }
-    :: atomic { DEADLINES -> state = FAILED; why = WHY_LATE }
+    :: atomic { may_fire -> state = FAILED; why = WHY_LATE }
     fi
 }
 
@@ -281,7 +282,6 @@ inline cell_mismatch()
     :: !KEEPS(MISMATCH_IN_ONE_STEP) -> cell[way].revoked = 1
     fi;
     d_step {
-        assert(!COMMITTED(way));
         if
         :: !cell[way].revoked || !KEEPS(MISMATCH_IN_ONE_STEP) ->
            cell[way].revoked = 1;
@@ -306,7 +306,7 @@ inline busy_wait()
            state = TRY
        }
     :: atomic { ABORTED -> state = FAILED }
-    :: atomic { DEADLINES -> state = FAILED; why = WHY_LATE }
+    :: atomic { LATE -> state = FAILED; why = WHY_LATE }
     fi
 }
 
@@ -318,7 +318,7 @@ inline cell_enter()
     :: state == TRY && !ABORTED ->
        atomic {
            if
-           :: KEEPS(CREATE_UNDER_LOCK) -> bucket_lock()
+           :: KEEPS(CREATE_UNDER_LOCK) -> bucket_lock(LATE)
            :: !KEEPS(CREATE_UNDER_LOCK) -> state = LOCKED
            fi;
            if
@@ -379,7 +379,7 @@ inline cell_revoke()
     :: ABORTED && KEEPS(WAIT_POLLS_ABORT) &&                                   \
        (UNDECIDED || !KEEPS(ABORT_GOES_BY_THE_WORD)) ->                        \
        cell_revoke()                                                           \
-    :: atomic { DEADLINES && KEEPS(WAIT_HAS_DEADLINE) && UNDECIDED -> why = WHY_LATE }; \
+    :: atomic { LATE && KEEPS(WAIT_HAS_DEADLINE) && UNDECIDED -> why = WHY_LATE }; \
        cell_revoke()                                                           \
     :: atomic { !COMMITTED(way) && cell[way].revoked -> state = FAILED; break } \
     :: atomic { state == FAILED -> break }
@@ -416,15 +416,15 @@ inline cell_leave()
     :: atomic { !KEEPS(LEFT_IS_ONE_STEP) -> fresh = cell[way].left }
     fi;
     d_step {
-        assert(cell[way].used && !cell[way].revoked);
+        assert(cell[way].used && cell[way].left < N);
         cell[way].left = (KEEPS(LEFT_IS_ONE_STEP) -> cell[way].left : fresh) + 1;
         cell[way].g_inside[me] = 0;
         last = (cell[way].left == N);
         fresh = NONE
     };
     if
-    :: atomic { !last -> skip }
-    :: atomic { last && KEEPS(FREE_UNDER_LOCK) -> last = 0; bucket_lock() };
+    :: !last
+    :: atomic { last && KEEPS(FREE_UNDER_LOCK) -> last = 0; bucket_lock(DEADLINES) };
        if
        :: state == LOCKED -> cell_free(); bucket_unlock()
        :: state == FAILED && why == WHY_LATE && KEEPS(LEAVE_ABORTS_WHEN_LATE) ->
@@ -432,7 +432,8 @@ inline cell_leave()
        :: else
        fi;
        state = (state == LOCKED || KEEPS(LEAVE_KEEPS_SUCCESS) -> GOOD : FAILED)
-    :: atomic { last && !KEEPS(FREE_UNDER_LOCK) -> last = 0; cell_free() }
+    :: atomic { last && !KEEPS(FREE_UNDER_LOCK) -> last = 0 };
+       cell_free()
     fi
 }
 
@@ -467,7 +468,7 @@ inline call_fail()
 {
     if
     :: atomic { way != NONE && cell[way].mismatch -> why = WHY_MISMATCH }
-    :: atomic { (way == NONE || !cell[way].mismatch) && why == WHY_NOTHING && ABORTED -> skip };
+    :: (way == NONE || !cell[way].mismatch) && why == WHY_NOTHING && ABORTED ->
        comm_read_abort(why)
     :: atomic { (way == NONE || !cell[way].mismatch) && why == WHY_NOTHING && !ABORTED ->
                 why = WHY_REVOKED }

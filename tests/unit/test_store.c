@@ -273,11 +273,19 @@ static void a_missing_server_is_an_error_that_names_it(void **state)
     assert_non_null(strstr(oriel_last_error(), "no-such-host.invalid"));
 }
 
+static const char *late_address(void)
+{
+    static _Thread_local char text[64];
+
+    snprintf(text, sizeof(text), "unix:@oriel-test-late-%d", (int)getpid());
+    return text;
+}
+
 static void *connect_in_thread(void *arg)
 {
     struct getter *getter = arg;
 
-    getter->st = oriel_store_connect("unix:@oriel-late-server", secret, patience_s, &getter->store);
+    getter->st = oriel_store_connect(late_address(), secret, patience_s, &getter->store);
     return NULL;
 }
 
@@ -293,7 +301,7 @@ static void a_client_waits_for_a_late_server(void **state)
     while (atomic_load(&connect_fails) == 0 && oriel_now() < deadline)
         oriel_relax(1);
     assert_true(atomic_load(&connect_fails) > 0);
-    server = start("unix:@oriel-late-server");
+    server = start(late_address());
     pthread_join(getter.thread, NULL);
     assert_int_equal(getter.st, ORIEL_OK);
     oriel_store_disconnect(&getter.store);

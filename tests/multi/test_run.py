@@ -1,0 +1,656 @@
+"""The command `oriel`: run, info, doctor and the hand-over to Python.
+
+Every test starts the command with a mark in its environment, and when the test
+is over no process with that mark may be left, whatever happened.
+"""
+
+import json
+import os
+import pathlib
+import re
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import uuid
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+LIMIT = 60  # seconds; no test needs more than a few
+
+
+def find_command():
+    if "ORIEL_BIN" in os.environ:
+        return os.environ["ORIEL_BIN"]
+    folder = ROOT / os.environ.get("BUILD_DIR", "build/normal")
+    return str(folder / "oriel" if (folder / "oriel").exists() else ROOT / "build" / "oriel")
+
+
+ORIEL = find_command()
+
+
+def marked_processes(mark):
+    """Those with the mark in their environment that have not ended."""
+    found = []
+    for entry in pathlib.Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            if mark in (entry / "environ").read_bytes():
+                found.append((int(entry.name), (entry / "comm").read_text().strip()))
+        except OSError:
+            continue
+    return found
+
+
+def wait_for_end(pidfds, seconds=10):
+    """Waits until every process behind the descriptors has ended."""
+    deadline = time.monotonic() + seconds
+    for fd in pidfds:
+        ready = select.select([fd], [], [], max(0, deadline - time.monotonic()))[0]
+        assert ready, "a process is still alive"
+        os.close(fd)
+
+
+class Launcher:
+    """The command under test, started with plain signals and a mark."""
+
+    def __init__(self):
+        self.mark = f"ORIEL_TEST_MARK_{uuid.uuid4().hex}"
+        self.started = []
+
+    def environment(self, extra=None):
+        env = {k: v for k, v in os.environ.items() if not k.startswith("ORIEL_")}
+        env[self.mark.removeprefix("ORIEL_")] = self.mark
+        env.update(extra or {})
+        return env
+
+    def start(self, *args, env=None, ignore=(), command=ORIEL, **options):
+        def plain_signals():  # a test run in the background may ignore SIGINT
+            for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
+                signal.signal(number, signal.SIG_IGN if number in ignore else signal.SIG_DFL)
+
+        process = subprocess.Popen(
+            [command, *map(str, args)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=options.pop("stderr", subprocess.PIPE),
+            env=self.environment(env),
+            preexec_fn=plain_signals,
+            **options,
+        )
+        self.started.append(process)
+        return process
+
+    def run(self, *args, **options):
+        process = self.start(*args, **options)
+        out, err = process.communicate(timeout=LIMIT)
+        return subprocess.CompletedProcess(args, process.returncode, out.decode(), err.decode())
+
+    def sh(self, n, script, *options, **more):
+        return self.run("run", "-n", n, *options, "--", "sh", "-c", script, **more)
+
+    def end(self):
+        for process in self.started:
+            if process.poll() is None:
+                process.kill()
+                process.communicate(timeout=LIMIT)
+            for stream in (process.stdout, process.stderr):
+                if stream is not None:
+                    stream.close()
+
+
+@pytest.fixture
+def oriel():
+    launcher = Launcher()
+    yield launcher
+    launcher.end()
+    left = marked_processes(launcher.mark.encode())
+    for pid, _ in left:
+        os.kill(pid, signal.SIGKILL)
+    assert left == [], "processes were left behind"
+
+
+def lines_of(text, process):
+    tag = f"[{process}] "
+    return [line.removeprefix(tag) for line in text.splitlines() if line.startswith(tag)]
+
+
+def read_until(stream, pattern):
+    """Reads lines until one matches; the command's own deadlines bound it."""
+    for line in stream:
+        found = re.search(pattern, line.decode())
+        if found:
+            return found
+    raise AssertionError(f"the output ended without {pattern!r}")
+
+
+def read_numbers(stream, count):
+    """One number from each of `count` lines "[i] number"."""
+    return [int(read_until(stream, r"\] (\d+)$")[1]) for _ in range(count)]
+
+
+# ---- what a process gets ----------------------------------------------------
+
+
+def test_environment_of_each_process(oriel):
+    names = "$ORIEL_PROCESS_ID $ORIEL_NUM_PROCESSES $ORIEL_STORE $ORIEL_SECRET"
+    outer = {"ORIEL_PROCESS_ID": "7", "ORIEL_SECRET": "outer", "KEPT": "kept"}
+    done = oriel.sh(3, f"echo {names} $KEPT", env=outer)
+    assert done.returncode == 0
+    rows = [lines_of(done.stdout, i)[0].split() for i in range(3)]
+    assert [row[0] for row in rows] == ["0", "1", "2"]
+    assert {row[1] for row in rows} == {"3"}
+    assert {row[4] for row in rows} == {"kept"}
+    (store,) = {row[2] for row in rows}
+    (secret,) = {row[3] for row in rows}
+    assert re.fullmatch(r"unix:@[^ ]+", store)
+    assert re.fullmatch(r"[0-9a-f]{64}", secret)
+    assert store.removeprefix("unix:") not in pathlib.Path("/proc/net/unix").read_text()
+
+
+def test_each_run_has_its_own_secret(oriel):
+    assert len({oriel.sh(1, "echo $ORIEL_SECRET").stdout for _ in range(2)}) == 2
+
+
+def test_the_store_listens(oriel):
+    connect = (
+        "import os, socket\n"
+        "name = os.environ['ORIEL_STORE'].removeprefix('unix:@')\n"
+        "socket.socket(socket.AF_UNIX).connect(chr(0) + name)\n"
+    )
+    assert oriel.run("run", "-n", 2, "--", sys.executable, "-c", connect).returncode == 0
+
+
+def test_input_is_empty(oriel):
+    assert oriel.run("run", "-n", 2, "cat").returncode == 0
+
+
+def test_each_process_leads_a_group(oriel):
+    script = "import os; print(os.getpid() == os.getpgrp())"
+    done = oriel.run("run", "-n", 2, sys.executable, "-c", script)
+    assert sorted(done.stdout.splitlines()) == ["[0] True", "[1] True"]
+
+
+def test_signals_and_limits_of_a_process_are_the_callers(oriel):
+    script = "grep -E '^Sig(Blk|Ign)' /proc/self/status; ulimit -Sn"
+    plain = subprocess.run(
+        ["sh", "-c", f"trap - PIPE; {script}"],
+        capture_output=True,
+        text=True,
+        timeout=LIMIT,
+        preexec_fn=lambda: [signal.signal(n, signal.SIG_DFL) for n in (1, 2, 3)],
+    )
+    assert lines_of(oriel.sh(1, script).stdout, 0) == plain.stdout.splitlines()
+
+
+# ---- exit codes -------------------------------------------------------------
+
+
+@pytest.mark.parametrize("code", [0, 1, 3, 77, 255])
+def test_exit_code_is_kept(oriel, code):
+    done = oriel.sh(2, f"test $ORIEL_PROCESS_ID = 0 || exit {code}")
+    assert done.returncode == code
+    assert (f"exited with code {code}" in done.stderr) == (code != 0)
+
+
+def test_killed_process_is_named(oriel):
+    done = oriel.sh(3, 'if [ $ORIEL_PROCESS_ID = 2 ]; then echo pid $$; kill -9 $$; fi')
+    pid = lines_of(done.stdout, 2)[0].split()[1]
+    assert done.returncode == 128 + 9
+    assert f"oriel run: process 2 (pid {pid}) was killed by signal 9 (Killed)" in done.stderr
+
+
+def test_last_words_come_before_the_sentence(oriel):
+    done = oriel.sh(1, "seq 2000 >&2; exit 4")
+    lines = done.stderr.splitlines()
+    assert lines[:-1] == [f"[0] {i}" for i in range(1, 2001)]
+    assert re.fullmatch(r"oriel run: process 0 \(pid \d+\) exited with code 4", lines[-1])
+
+
+def test_code_of_the_first_failure_is_kept(oriel):
+    script = 'trap "exit 9" TERM; [ $ORIEL_PROCESS_ID = 1 ] && exit 3; while :; do sleep 0.1; done'
+    done = oriel.sh(3, script, "--grace", 0)
+    assert done.returncode == 3
+    assert done.stderr.count("exited with code") == 1
+
+
+def test_program_that_is_not_there(oriel):
+    start = time.monotonic()
+    done = oriel.run("run", "-n", 4, "--", "no-such-program")
+    assert done.returncode == 127
+    assert time.monotonic() - start < 5
+    assert 'oriel run: cannot start "no-such-program": No such file' in done.stderr
+
+
+def test_program_that_cannot_be_started(oriel, tmp_path):
+    (tmp_path / "plain").write_text("text")
+    done = oriel.run("run", "-n", 2, tmp_path / "plain")
+    assert done.returncode == 126
+    assert "Permission denied" in done.stderr
+
+
+def test_many_processes(oriel):
+    start = time.monotonic()
+    done = oriel.run("run", "-n", 64, "true")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert time.monotonic() - start < 20
+    assert oriel.sh(200, "echo $ORIEL_PROCESS_ID").stdout.count("\n") == 200
+
+
+# ---- output -----------------------------------------------------------------
+
+
+def test_burst_loses_nothing(oriel):
+    count = 100_000
+    done = oriel.sh(4, f"seq {count} & seq {count} >&2; wait")
+    assert done.returncode == 0
+    wanted = [str(i) for i in range(1, count + 1)]
+    for text in (done.stdout, done.stderr):
+        assert text.count("\n") == 4 * count
+        for process in range(4):
+            assert lines_of(text, process) == wanted
+
+
+def test_stdout_and_stderr_stay_apart(oriel):
+    done = oriel.sh(2, "echo out; echo err >&2")
+    assert sorted(done.stdout.splitlines()) == ["[0] out", "[1] out"]
+    assert sorted(done.stderr.splitlines()) == ["[0] err", "[1] err"]
+
+
+def test_lines_stay_whole(oriel):
+    script = "for i in 1 2 3 4 5 6 7 8 9; do printf aaaa; printf 'bbbb\\n'; done"
+    done = oriel.sh(4, script)
+    assert set(done.stdout.splitlines()) == {f"[{i}] aaaabbbb" for i in range(4)}
+
+
+def test_unfinished_last_line(oriel):
+    done = oriel.sh(3, "printf unfinished")
+    assert sorted(done.stdout.splitlines()) == [f"[{i}] unfinished" for i in range(3)]
+
+
+def binary_program(tmp_path, data):
+    (tmp_path / "data").write_bytes(data)
+    return ["cat", tmp_path / "data"]
+
+
+def test_bytes_pass_unchanged(oriel, tmp_path):
+    data = bytes(range(256)) * 300 + b"\n" + b"x" * (3 << 20) + b"\nend without newline \0\r"
+    process = oriel.start("run", "-n", 1, "--no-tag", "--", *binary_program(tmp_path, data))
+    assert process.communicate(timeout=LIMIT)[0] == data
+    process = oriel.start("run", "-n", 1, "--", *binary_program(tmp_path, data))
+    tagged = b"\n".join(b"[0] " + line for line in data.split(b"\n")) + b"\n"
+    assert process.communicate(timeout=LIMIT)[0] == tagged
+
+
+def test_very_long_line_comes_in_pieces(oriel):
+    done = oriel.sh(1, "head -c 40000000 /dev/zero | tr '\\0' x; echo")
+    assert done.stdout.count("x") == 40_000_000
+    assert all(line.startswith("[0] ") for line in done.stdout.splitlines())
+
+
+def test_log_folder(oriel, tmp_path):
+    folder = tmp_path / "logs"
+    done = oriel.sh(3, "echo out $ORIEL_PROCESS_ID; echo err >&2; printf x", "--log-dir", folder)
+    assert done.returncode == 0
+    assert sorted(path.name for path in folder.iterdir()) == ["0.log", "1.log", "2.log"]
+    for i in range(3):
+        text = (folder / f"{i}.log").read_text()
+        assert text in (f"out {i}\nerr\nx", f"out {i}\nxerr\n", f"err\nout {i}\nx")
+
+
+def test_log_folder_that_cannot_be_made(oriel, tmp_path):
+    done = oriel.sh(1, "true", "--log-dir", tmp_path / "no" / "such")
+    assert done.returncode == 1
+    assert "cannot make the folder" in done.stderr
+
+
+def test_reader_that_does_not_read(oriel):
+    """A full pipe keeps the launcher neither from its limit nor from its end."""
+    script = "head -c 8000000 /dev/zero | tr '\\0' '\\n'"
+    process = oriel.start("run", "-n", 2, "--timeout", 1, "--", "sh", "-c", script)
+    assert process.wait(timeout=LIMIT) == 124
+
+
+def test_reader_that_goes_away(oriel):
+    process = oriel.start("run", "-n", 2, "--", "yes")
+    assert process.stdout.readline() in (b"[0] y\n", b"[1] y\n")
+    process.stdout.close()
+    err = process.stderr.read()
+    assert process.wait(timeout=LIMIT) == 128 + signal.SIGPIPE
+    assert b"was killed by signal 13" in err
+
+
+# ---- how a run ends ---------------------------------------------------------
+
+
+def test_grace_lets_the_others_finish(oriel, tmp_path):
+    fifo = tmp_path / "go"
+    os.mkfifo(fifo)
+    script = f'[ $ORIEL_PROCESS_ID = 0 ] && exit 3; read word < {fifo}; echo "late $word"'
+    process = oriel.start("run", "-n", 2, "--grace", 50, "--", "sh", "-c", script)
+    read_until(process.stderr, r"process 0 .* exited with code 3; waiting 50 s for the others")
+    fifo.write_text("words\n")
+    out, err = process.communicate(timeout=LIMIT)
+    assert process.returncode == 3
+    assert out == b"[1] late words\n"
+    assert b"SIGTERM" not in err
+
+
+def test_sigterm_after_the_grace(oriel):
+    script = (
+        '[ $ORIEL_PROCESS_ID = 0 ] && exit 3; trap "echo told; exit 0" TERM;'
+        "while :; do sleep 0.05; done"
+    )
+    start = time.monotonic()
+    done = oriel.sh(3, script, "--grace", 0.4)
+    assert time.monotonic() - start >= 0.4
+    assert done.returncode == 3
+    assert sorted(done.stdout.splitlines()) == ["[1] told", "[2] told"]
+    assert "processes 1, 2 still run after 0.4 s; sending SIGTERM" in done.stderr
+
+
+def test_sigkill_for_those_that_ignore_sigterm(oriel):
+    script = '[ $ORIEL_PROCESS_ID = 0 ] && exit 3; trap "" TERM; sleep 1000'
+    start = time.monotonic()
+    done = oriel.sh(2, script, "--grace", 0.1)
+    assert time.monotonic() - start >= 2.1
+    assert done.returncode == 3
+    assert "process 1 still runs 2 s after SIGTERM; sending SIGKILL" in done.stderr
+
+
+def test_stopped_process_is_ended(oriel):
+    script = "[ $ORIEL_PROCESS_ID = 0 ] && exit 3; kill -STOP $$"
+    done = oriel.sh(2, script, "--grace", 0.1)
+    assert done.returncode == 3
+
+
+@pytest.mark.parametrize("code", [0, 5])
+@pytest.mark.parametrize("start", ["sleep 1000", "setsid sleep 1000", "setsid -f sleep 1000"])
+def test_nothing_is_left_of_grandchildren(oriel, start, code):
+    """In the group, in a session of its own, and orphaned at once; the fixture
+    looks for what is left."""
+    done = oriel.sh(2, f"{start} >&2 & echo $!; exit {code}")
+    assert done.returncode == code
+    for i in range(2):
+        with pytest.raises(ProcessLookupError):
+            os.kill(int(lines_of(done.stdout, i)[0]), 0)
+
+
+def test_grandchildren_that_ignore_sigterm(oriel):
+    done = oriel.sh(2, 'trap "" TERM; setsid sleep 1000 & exit 0')
+    assert done.returncode == 0
+    assert "left behind still run 2 s after SIGTERM; sending SIGKILL" in done.stderr
+
+
+def test_output_of_grandchildren_is_kept(oriel):
+    done = oriel.sh(2, "(sleep 0.1; seq 1000) &")
+    assert done.returncode == 0
+    for i in range(2):
+        assert lines_of(done.stdout, i) == [str(k) for k in range(1, 1001)]
+
+
+def test_orphans_are_collected_while_the_run_goes_on(oriel, tmp_path):
+    fifo = tmp_path / "go"
+    os.mkfifo(fifo)
+    script = f"(true & echo $! > {tmp_path}/pid); read word < {fifo}"
+    process = oriel.start("run", "-n", 1, "--", "sh", "-c", script)
+    with open(fifo, "w") as go:  # opens when the process reads: the orphan has been started
+        pid = int((tmp_path / "pid").read_text())
+        try:
+            wait_for_end([os.pidfd_open(pid)])
+        except ProcessLookupError:
+            pass
+        deadline = time.monotonic() + 10
+        while pathlib.Path(f"/proc/{pid}").exists():
+            assert time.monotonic() < deadline, "the orphan stays a zombie"
+            os.sched_yield()
+        go.write("on\n")
+    assert process.wait(timeout=LIMIT) == 0
+
+
+def test_time_limit(oriel):
+    start = time.monotonic()
+    done = oriel.sh(2, "sleep 1000", "--timeout", 0.5)
+    assert 0.5 <= time.monotonic() - start < 20
+    assert done.returncode == 124
+    assert "the limit of 0.5 s has passed and processes 0, 1 still run; sending SIGTERM" in done.stderr
+
+
+def test_time_limit_that_is_not_reached(oriel):
+    assert oriel.sh(2, "true", "--timeout", 50).returncode == 0
+
+
+def test_failure_before_the_time_limit_keeps_its_code(oriel):
+    script = "[ $ORIEL_PROCESS_ID = 0 ] && exit 3; sleep 1000"
+    done = oriel.sh(2, script, "--timeout", 0.5, "--grace", 50)
+    assert done.returncode == 3
+
+
+@pytest.mark.parametrize("name, code", [("INT", 130), ("TERM", 143), ("HUP", 129), ("QUIT", 131)])
+def test_signal_is_passed_on(oriel, name, code):
+    script = f'trap "echo told; exit 0" {name}; echo 1; while :; do sleep 0.05; done'
+    process = oriel.start("run", "-n", 3, "--", "sh", "-c", script)
+    read_numbers(process.stdout, 3)
+    process.send_signal(getattr(signal, f"SIG{name}"))
+    out, err = process.communicate(timeout=LIMIT)
+    assert process.returncode == code
+    assert sorted(out.decode().splitlines()) == ["[0] told", "[1] told", "[2] told"]
+    assert f"SIG{name} is passed on to all processes".encode() in err
+
+
+def test_process_that_ignores_the_signal_is_killed_after_the_grace(oriel):
+    script = 'trap "" INT; echo 1; sleep 1000'
+    process = oriel.start("run", "-n", 2, "--grace", 0.2, "--", "sh", "-c", script)
+    read_numbers(process.stdout, 2)
+    process.send_signal(signal.SIGINT)
+    err = process.communicate(timeout=LIMIT)[1]
+    assert process.returncode == 130
+    assert b"processes 0, 1 still run after 0.2 s; sending SIGKILL" in err
+
+
+def test_second_interrupt_kills_at_once(oriel):
+    script = 'trap "" INT TERM; echo 1; sleep 1000'
+    process = oriel.start("run", "-n", 2, "--grace", 1000, "--", "sh", "-c", script)
+    read_numbers(process.stdout, 2)
+    process.send_signal(signal.SIGINT)
+    read_until(process.stderr, "SIGINT is passed on")
+    process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=20) == 130
+
+
+def test_hangup_is_ignored_under_nohup(oriel):
+    process = oriel.start("run", "-n", 1, "--", "sh", "-c", "echo 1; sleep 1000",
+                          ignore=[signal.SIGHUP])
+    read_numbers(process.stdout, 1)
+    process.send_signal(signal.SIGHUP)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(timeout=LIMIT) == 143
+
+
+def test_killed_launcher_leaves_nothing(oriel):
+    script = 'trap "" TERM HUP; sleep 1000 & echo $!; echo $$; wait'
+    process = oriel.start("run", "-n", 3, "--", "sh", "-c", script)
+    pidfds = [os.pidfd_open(pid) for pid in read_numbers(process.stdout, 6)]
+    others = marked_processes(oriel.mark.encode())
+    assert len(others) == 8  # the launcher, its keeper, three shells and their children
+    pidfds += [os.pidfd_open(pid) for pid, comm in others if comm == "oriel-keeper"]
+    assert len(pidfds) == 7
+    process.kill()
+    wait_for_end(pidfds)
+
+
+# ---- arguments --------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "args, words",
+    [
+        (["-n", "0", "true"], '-n takes a whole number from 1 to 1024, not "0"'),
+        (["-n", "1025", "true"], 'not "1025"'),
+        (["-n", "-3", "true"], 'not "-3"'),
+        (["-n", "4x", "true"], 'not "4x"'),
+        (["-n", "", "true"], 'not ""'),
+        (["-n"], "-n needs a value"),
+        (["true"], "-n N is missing"),
+        (["-n", "2"], "there is no command to start"),
+        (["-n", "2", "--"], "there is no command to start"),
+        (["-n", "2", "--timeout", "0", "true"], '--timeout takes seconds from 0.001 to 1e+09, not "0"'),
+        (["-n", "2", "--timeout", "soon", "true"], 'not "soon"'),
+        (["-n", "2", "--timeout=nan", "true"], 'not "nan"'),
+        (["-n", "2", "--grace", "-1", "true"], '--grace takes seconds from 0 to 1e+09, not "-1"'),
+        (["-n", "2", "--grace", "inf", "true"], 'not "inf"'),
+        (["-n", "2", "--grace"], "--grace needs a value"),
+        (["-n", "2", "--nodes", "3", "true"], 'there is no option "--nodes"'),
+        (["-x", "true"], 'there is no option "-x"'),
+    ],
+)
+def test_bad_arguments(oriel, args, words):
+    done = oriel.run("run", *args)
+    assert done.returncode == 2
+    assert words in done.stderr
+    assert "Try: oriel help run" in done.stderr
+    assert done.stdout == ""
+
+
+def test_command_options_are_the_commands(oriel):
+    assert oriel.run("run", "-n", 1, "echo", "-n", "--help", "x").stdout == "[0] --help x\n"
+
+
+def test_help_and_version(oriel):
+    assert re.fullmatch(r"oriel \d+\.\d+\.\d+\n", oriel.run("--version").stdout)
+    listing = oriel.run("--help")
+    assert listing.returncode == 0
+    for name in ("run", "info", "doctor", "bench", "verify"):
+        assert f"\n  {name} " in listing.stdout
+        assert oriel.run("help", name).stdout.startswith(f"usage: oriel {name}")
+    assert oriel.run("run", "--help").stdout == oriel.run("help", "run").stdout
+    nothing = oriel.run()
+    assert (nothing.returncode, nothing.stdout) == (2, "")
+
+
+@pytest.mark.parametrize("args", [["rnu"], ["help", "rnu"], ["runn"]])
+def test_unknown_command(oriel, args):
+    done = oriel.run(*args)
+    assert done.returncode == 2
+    assert f'there is no command "{args[-1]}"; did you mean "run"?' in done.stderr
+
+
+def test_unknown_command_like_no_other(oriel):
+    done = oriel.run("concertina")
+    assert done.returncode == 2
+    assert "did you mean" not in done.stderr
+
+
+# ---- info and doctor --------------------------------------------------------
+
+
+def test_info(oriel):
+    done = oriel.run("info", env={"ORIEL_TIMEOUT": "12", "ORIEL_SECRET": "hush"})
+    assert done.returncode == 0
+    assert re.search(r"^oriel \d+\.\d+\.\d+$", done.stdout, re.M)
+    assert re.search(r"^ORIEL_TIMEOUT +12 +environment ", done.stdout, re.M)
+    assert re.search(r"^ORIEL_CHUNK +\S+ +default ", done.stdout, re.M)
+    assert re.search(r"^fabrics +host\b", done.stdout, re.M)
+    assert "hush" not in done.stdout + done.stderr
+
+
+def test_info_with_a_bad_option(oriel):
+    done = oriel.run("info", env={"ORIEL_TIMEOUT": "soon"})
+    assert done.returncode == 1
+    assert "ORIEL_TIMEOUT" in done.stderr and "soon" in done.stderr
+
+
+def test_info_takes_no_argument(oriel):
+    done = oriel.run("info", "--all")
+    assert done.returncode == 2
+    assert 'there is no argument "--all"' in done.stderr
+
+
+def findings_of(done):
+    report = json.loads(done.stdout)
+    assert set(report) == {"version", "findings"}
+    for finding in report["findings"]:
+        assert set(finding) == {"name", "status", "what", "why", "mend"}
+        assert finding["status"] in ("ok", "warn", "missing", "error")
+        assert finding["what"]
+    found = {finding["name"]: finding for finding in report["findings"]}
+    assert len(found) == len(report["findings"])
+    return found
+
+
+def test_doctor(oriel):
+    done = oriel.run("doctor", "--json")
+    found = findings_of(done)
+    assert done.returncode == 0
+    wanted = ["kernel", "cores", "memory", "open files", "/proc", "memfd", "futex", "record locks"]
+    wanted += ["options", "fabric", "store of oriel run", "store", "python"]
+    wanted += ["CUDA driver", "NVRTC", "NCCL", "UCX", "NIXL"]
+    assert set(wanted) <= set(found)
+    for name in ("memfd", "futex", "record locks", "fabric", "store of oriel run"):
+        assert found[name]["status"] == "ok"
+    text = oriel.run("doctor")
+    assert text.returncode == 0
+    for name in wanted:
+        assert re.search(rf"^(ok|warn|missing|error) +{name}: ", text.stdout, re.M)
+    assert re.search(r"^\d+ ok, \d+ warnings, \d+ missing, 0 errors$", text.stdout, re.M)
+
+
+@pytest.mark.parametrize(
+    "env, name, status, words",
+    [
+        ({"ORIEL_STORE": "127.0.0.1:1"}, "store", "error", "without a secret"),
+        ({"ORIEL_STORE": "127.0.0.1:1", "ORIEL_SECRET": "s"}, "store", "warn", "not encrypted"),
+        ({"ORIEL_STORE": "unix:@x"}, "store", "warn", "only the user id"),
+        ({"ORIEL_STORE": "unix:@x", "ORIEL_SECRET": "s"}, "store", "ok", "same user"),
+        ({"ORIEL_TIMEOUT": 'so"on\\'}, "options", "error", 'so"on\\'),
+        ({"NPROC": "2"}, "XLA's threads", "warn", "for ever"),
+        ({"PATH": "/nonexistent"}, "python", "missing", "no python3"),
+    ],
+)
+def test_doctor_judges(oriel, env, name, status, words):
+    done = oriel.run("doctor", "--json", env=env)
+    finding = findings_of(done)[name]
+    assert finding["status"] == status
+    assert words in " ".join((finding["what"], finding["why"], finding["mend"]))
+    assert done.returncode == (1 if status == "error" else 0)
+    if status != "ok":
+        assert finding["mend"]
+
+
+def test_doctor_does_not_wait_for_python(oriel, tmp_path):
+    """An interpreter that answers nonsense is a finding, not a failure."""
+    (tmp_path / "python3").write_text("#!/bin/sh\necho what\n")
+    (tmp_path / "python3").chmod(0o755)
+    done = oriel.run("doctor", "--json", env={"PATH": f"{tmp_path}:/usr/bin:/bin"})
+    assert findings_of(done)["python"]["status"] == "warn"
+
+
+# ---- the hand-over to Python ------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["bench", "verify"])
+@pytest.mark.parametrize("python", ["python3", "python"])
+def test_hand_over_to_the_python_beside(oriel, tmp_path, name, python):
+    shutil.copy(ORIEL, tmp_path / "oriel")
+    (tmp_path / python).write_text('#!/bin/sh\necho "$@"\nexit 7\n')
+    (tmp_path / python).chmod(0o755)
+    done = oriel.run(name, "all_reduce", "--help", command=str(tmp_path / "oriel"))
+    assert done.returncode == 7
+    assert done.stdout == f"-m oriel {name} all_reduce --help\n"
+
+
+def test_hand_over_to_the_python_on_the_path(oriel, tmp_path):
+    (tmp_path / "python3").write_text('#!/bin/sh\necho "$@"\n')
+    (tmp_path / "python3").chmod(0o755)
+    done = oriel.run("bench", "x", env={"PATH": f"/nonexistent:{tmp_path}"})
+    assert done.stdout == "-m oriel bench x\n"
+
+
+def test_hand_over_without_python(oriel):
+    done = oriel.run("bench", env={"PATH": "/nonexistent"})
+    assert done.returncode == 127
+    assert "needs Python" in done.stderr
