@@ -201,8 +201,13 @@ class _Sites:
     def __init__(self, module):
         name = mlir.ir.StringAttr(module.operation.attributes["sym_name"]).value
         digest = hashlib.sha256(name.encode()).digest()
-        self.module = int.from_bytes(digest[:8], "little") >> 1  # not hash(): equal everywhere
-        self.count = 0
+        # hash() would differ between processes.
+        self._module = int.from_bytes(digest[:8], "little") >> 1
+        self._count = 0
+
+    def next(self):
+        self._count += 1
+        return self._module, self._count - 1
 
     @classmethod
     def of(cls, module_context):
@@ -234,17 +239,16 @@ def _lower(ctx, x, *, axes, op, invariant):
     groups = _call_groups(ctx.module_context.axis_context, axes)
     if groups is None or groups.shape[1] == 1 or ctx.avals_in[0].size == 0:
         return [x]
-    sites = _Sites.of(ctx.module_context)
-    sites.count += 1
-    _lib.load().oriel_ffi_lowering(sites.module, sites.count - 1)
+    module, site = _Sites.of(ctx.module_context).next()
+    _lib.load().oriel_ffi_lowering(module, site)
     return jax.ffi.ffi_lowering(TARGET)(
         ctx,
         x,
         groups=np.ascontiguousarray(groups, np.int64).ravel(),
         group_size=np.int64(groups.shape[1]),
         reduce=np.int64(_CODES[op]),
-        module=np.int64(sites.module),
-        site=np.int64(sites.count - 1),
+        module=np.int64(module),
+        site=np.int64(site),
         world=np.int64(_world.current().size),
     )
 

@@ -87,7 +87,7 @@ _HANDLE = ctypes.c_void_p
 _OUT = ctypes.POINTER(ctypes.c_void_p)
 _INT = ctypes.c_int
 
-# name: (result, arguments); a result of Status is checked by `call`.
+# name: (result, arguments)
 _PROTOTYPES = {
     "oriel_version": (ctypes.c_char_p, ()),
     "oriel_status_name": (ctypes.c_char_p, (_INT,)),

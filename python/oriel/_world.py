@@ -13,8 +13,11 @@ import numpy as np
 from oriel import _compat, _lib, _meet, _threads
 from oriel._lib import OrielError, Status
 
-_EXIT_WAIT = 10.0  # seconds a process that ends waits for the others to end too
-_FAILED_WAIT = 3.0  # seconds process 0 then keeps JAX's coordinator up for reports
+# Seconds to wait
+_FLIGHT_WAIT = 10.0  # in finalize, for operations in flight
+_EXIT_WAIT = 10.0  # at exit, for the other processes to come to their end too
+_LEAVE_WAIT = 1.0  # at exit, then, for operations in flight
+_FAILED_WAIT = 3.0  # at exit after a failure, in process 0, for the others to report it
 
 _lock = threading.RLock()
 _world = None

@@ -202,6 +202,12 @@ void *oriel_ffi_all_reduce(xla_frame *frame)
     return error;
 }
 
+void *oriel_ffi_empty(xla_frame *frame)
+{
+    frame_answer_metadata(frame, 0);
+    return NULL;
+}
+
 void *oriel_ffi_instantiate(xla_frame *frame)
 {
     site_attrs attrs;

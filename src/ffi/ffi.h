@@ -20,6 +20,8 @@ struct xla_frame;
  * {"instantiate": ..., "execute": ...}. */
 ORIEL_API void *oriel_ffi_instantiate(struct xla_frame *frame);
 ORIEL_API void *oriel_ffi_all_reduce(struct xla_frame *frame);
+/* Does nothing: what a call through XLA costs by itself, for benchmarks. */
+ORIEL_API void *oriel_ffi_empty(struct xla_frame *frame);
 
 /* XLA type id of the call site's state: registered by Python through
  * jax.ffi.register_ffi_type under "oriel_site", then read back by the handlers. */

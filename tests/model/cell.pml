@@ -340,6 +340,7 @@ inline cell_enter()
 
 /* ---- arrive, revoke ---------------------------------------------------- */
 
+/* `last` says whether this was the n-th arrival. */
 inline cell_arrive()
 {
     MINE.here[me] = 1;
@@ -349,6 +350,7 @@ inline cell_arrive()
         :: else ->
            assert(cell[way].used && cell[way].arrived < N);
            cell[way].arrived++;
+           last = (cell[way].arrived == N);
            state = ARRIVED
         fi
     }

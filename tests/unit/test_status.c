@@ -41,10 +41,10 @@ static void test_long_text_is_cut(void **state)
     memset(text, 'x', sizeof(text) - 1);
     text[sizeof(text) - 1] = '\0';
     oriel_fail(ORIEL_ERR_SYSTEM, "%s", text);
-    assert_in_range(strlen(oriel_last_error()), 1000, sizeof(text) - 2);
+    assert_in_range(strlen(oriel_last_error()), 1000, 2047);
     for (int i = 0; i < 20; i++)
         oriel_fail_in(ORIEL_ERR_SYSTEM, "%s", text);
-    assert_in_range(strlen(oriel_last_error()), 1000, sizeof(text) - 2);
+    assert_in_range(strlen(oriel_last_error()), 1000, 2047);
 }
 
 static void *fail_elsewhere(void *arg)

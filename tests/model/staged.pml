@@ -1,0 +1,118 @@
+/* STAGED: a pipeline of K chunks through D staging slots for each member, with
+ * three counters for each member that only their owner writes. The reduced
+ * slice replaces the own slice in the own slot. Commit point: finished == n.
+ *
+ * The three steps of a chunk are taken in any order their guards allow, so
+ * whatever order the code prefers is among those checked. */
+
+#ifndef K
+#define K 2             /* chunks */
+#endif
+#ifndef D
+#define D 1             /* slots */
+#endif
+
+#define COMMITTED(w) (cell[w].finished == N)
+#define BLOCK_FIELDS                                                           \
+    byte pub[N]; byte red[N]; byte got[N];                                     \
+    byte slot[N * D]; byte slice[N * D];
+#define block_reset(b, i) block[b].pub[i] = 0; block[b].red[i] = 0; block[b].got[i] = 0
+
+#include "cell.pml"
+
+/* Every member's counter is at least x; N is 2 or 3. */
+#define ALL(counter, x)                                                        \
+    (MINE.counter[0] >= x && MINE.counter[1] >= x && MINE.counter[N - 1] >= x)
+
+#define TAG(k)    (op * K + (k) + 1)
+#define PLACE(j, k) ((j) * D + (k) % D)
+
+/* Own chunk into the own slot; the slice reduced there earlier is gone. */
+inline chunk_store(k)
+{
+    MINE.slot[PLACE(me, k)] = TAG(k);
+    MINE.slice[PLACE(me, k)] = 0
+}
+
+inline chunk_reduce(k)
+{
+    for (i : 0 .. N - 1) {
+        assert(MINE.slot[PLACE(i, k)] == TAG(k))
+    }
+    i = 0;
+    MINE.slice[PLACE(me, k)] = TAG(k)
+}
+
+inline chunk_gather(k)
+{
+    for (i : 0 .. N - 1) {
+        assert(MINE.slice[PLACE(i, k)] == TAG(k))
+    }
+    i = 0
+}
+
+#define PUB MINE.pub[me]
+#define RED MINE.red[me]
+#define GOT MINE.got[me]
+
+#define CAN_PUB (PUB < K && (ALL(got, PUB + 1 - D) || !KEEPS(PUB_WAITS_FOR_GOT)))
+#define CAN_RED (RED < K && (ALL(pub, RED + 1) || PUB > RED && !KEEPS(RED_WAITS_FOR_PUB)))
+#define CAN_GET (GOT < K && (ALL(red, GOT + 1) || RED > GOT && !KEEPS(GOT_WAITS_FOR_RED)))
+
+/* `fresh` tells that the own finish has been counted. */
+#define CAN_FINISH                                                             \
+    (fresh == NONE && (RED == K || PUB == K && !KEEPS(FINISH_AFTER_RED)) &&    \
+     (!cell[way].revoked || !KEEPS(FINISH_CHECKS_REVOKED)))
+
+inline staged_run()
+{
+    do
+    :: d_step { CAN_PUB && KEEPS(DATA_BEFORE_COUNTER) -> chunk_store(PUB) };
+       PUB++
+    :: d_step { CAN_PUB && !KEEPS(DATA_BEFORE_COUNTER) -> PUB++ };
+       d_step { chunk_store(PUB - 1) }
+    :: d_step { CAN_RED -> chunk_reduce(RED) };
+       RED++
+    :: d_step { CAN_GET -> chunk_gather(GOT) };
+       GOT++
+    :: d_step { CAN_FINISH -> cell[way].finished++; fresh = 0 }
+    :: atomic { (COMMITTED(way) || !KEEPS(SUCCESS_AFTER_COMMIT)) && GOT == K ->
+                state = GOOD; break }
+    GIVING_UP
+    od;
+    fresh = NONE
+}
+
+proctype rank(byte me; byte caller)
+{
+    LOCALS;
+
+    {
+        do
+        :: round == ROUNDS || ABSENT && me == N - 1 -> break
+        :: atomic { round < ROUNDS -> call_begin() };
+           cell_enter();
+           if
+           :: state == ENTERED -> cell_arrive()
+           :: else
+           fi;
+           if
+           :: state == ARRIVED -> staged_run()
+           :: else
+           fi;
+           if
+           :: state == GOOD -> cell_leave()
+           :: else -> call_fail()
+           fi;
+           call_return()
+        od
+    } unless {
+        d_step { dead[me] -> FORGET_CALL; round = 0 }
+    };
+    g_gone[me * CALLERS + caller] = 1
+}
+
+init
+{
+    world_run()
+}
