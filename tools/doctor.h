@@ -3,6 +3,7 @@
 #define ORIEL_TOOLS_DOCTOR_H
 
 #include <stddef.h>
+#include <sys/types.h>
 
 enum oriel_finding_status {
     ORIEL_FINDING_OK,
@@ -37,6 +38,10 @@ void oriel_probe_oriel(oriel_report *report);   /* options, fabric, store */
 void oriel_probe_python(oriel_report *report);
 void oriel_probe_libraries(oriel_report *report);
 
+/* Forks a child that lives `seconds` at most; 0 in the child. */
+pid_t oriel_probe_fork(unsigned seconds);
+/* The child's exit code, -1 when it was killed. */
+int oriel_probe_wait(pid_t pid);
 /* Whether this build has the fabric `name`. */
 int oriel_probe_has_fabric(const char *name);
 

@@ -1,7 +1,8 @@
-/* Libraries that oriel never links: each is opened here only to say whether it
- * is there, and closed again. */
+/* Libraries that oriel never links: each is opened only to say whether it is
+ * there, in a process of its own, since opening one runs code of others. */
 #include <dlfcn.h>
 #include <stddef.h>
+#include <unistd.h>
 
 #include "doctor.h"
 
@@ -41,31 +42,48 @@ static const struct library {
      .mend = "python3 -m pip install nixl"},
 };
 
-static const char *library_open(const struct library *library)
-{
-    for (size_t i = 0; i < 3 && library->files[i] != NULL; i++) {
-        void *handle = dlopen(library->files[i], RTLD_LAZY | RTLD_LOCAL);
+enum { OPENED, ABSENT, OPEN_S = 20 };
 
-        if (handle != NULL) {
-            dlclose(handle);
-            return library->files[i];
-        }
+/* OPENED, ABSENT, or -1 when it ended the process or took too long. */
+static int file_open(const char *file)
+{
+    pid_t pid = oriel_probe_fork(OPEN_S);
+
+    if (pid == 0)
+        _exit(dlopen(file, RTLD_LAZY | RTLD_LOCAL) != NULL ? OPENED : ABSENT);
+    return pid > 0 ? oriel_probe_wait(pid) : -1;
+}
+
+static int library_open(const struct library *library, const char **file_p)
+{
+    int outcome = ABSENT;
+
+    for (size_t i = 0; i < 3 && library->files[i] != NULL && outcome == ABSENT; i++) {
+        *file_p = library->files[i];
+        outcome = file_open(library->files[i]);
     }
-    return NULL;
+    return outcome;
 }
 
 static void probe_library(oriel_report *report, const struct library *library)
 {
     static const char unused[] = "this version of oriel has no use for it yet";
     int used = oriel_probe_has_fabric(library->fabric);
-    const char *file = library_open(library);
+    const char *file = NULL;
 
-    if (file != NULL)
+    switch (library_open(library, &file)) {
+    case OPENED:
         oriel_report_add(report, library->name, ORIEL_FINDING_OK, used ? "" : unused, "",
                          "%s is here", file);
-    else
+        break;
+    case ABSENT:
         oriel_report_add(report, library->name, ORIEL_FINDING_MISSING, used ? library->why : unused,
                          used ? library->mend : "", "%s is not found", library->files[0]);
+        break;
+    default:
+        oriel_report_add(report, library->name, ORIEL_FINDING_WARN, used ? library->why : unused,
+                         "install it anew; it is broken", "%s is here but cannot be opened", file);
+    }
 }
 
 void oriel_probe_libraries(oriel_report *report)

@@ -17,19 +17,18 @@
 
 enum { WAIT_S = 2, CHILD_LIFE_S = 5 };
 
-/* The child's life is bounded by an alarm, so the waits for it are too. */
-static pid_t child_fork(void)
+pid_t oriel_probe_fork(unsigned seconds)
 {
     pid_t pid = fork();
 
     if (pid == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
-        alarm(CHILD_LIFE_S);
+        alarm(seconds);
     }
     return pid;
 }
 
-static int child_wait(pid_t pid)
+int oriel_probe_wait(pid_t pid)
 {
     int status = -1;
 
@@ -80,7 +79,7 @@ static _Noreturn void futex_sleeper(_Atomic uint32_t *word)
 static int futex_wakes(_Atomic uint32_t *word)
 {
     double deadline = oriel_now() + WAIT_S;
-    pid_t pid = child_fork();
+    pid_t pid = oriel_probe_fork(CHILD_LIFE_S);
     long woken = 0;
 
     if (pid == 0)
@@ -91,7 +90,7 @@ static int futex_wakes(_Atomic uint32_t *word)
         woken = syscall(SYS_futex, word, FUTEX_WAKE, 1, NULL, NULL, 0);
         oriel_relax(1);
     }
-    return child_wait(pid) == 0 && woken == 1 ? 0 : -1;
+    return oriel_probe_wait(pid) == 0 && woken == 1 ? 0 : -1;
 }
 
 static void probe_futex(oriel_report *report)
@@ -151,7 +150,7 @@ static int lock_tells(int fd)
         close(up[1]);
         return -1;
     }
-    pid = child_fork();
+    pid = oriel_probe_fork(CHILD_LIFE_S);
     if (pid == 0) {
         close(down[1]);
         lock_holder(fd, up[1], down[0]);
@@ -162,7 +161,7 @@ static int lock_tells(int fd)
         held = oriel_sys_now->locked_byte(fd, 0);
     close(down[1]);
     close(up[0]);
-    if (pid > 0 && child_wait(pid) == 0)
+    if (pid > 0 && oriel_probe_wait(pid) == 0)
         after = oriel_sys_now->locked_byte(fd, 0);
     return held == 1 && after == 0 ? 0 : -1;
 }

@@ -14,9 +14,8 @@ from oriel import _compat, _lib, _meet, _threads
 from oriel._lib import OrielError, Status
 
 # Seconds to wait
-_FLIGHT_WAIT = 10.0  # in finalize, for operations in flight
 _EXIT_WAIT = 10.0  # at exit, for the other processes to come to their end too
-_LEAVE_WAIT = 1.0  # at exit, then, for operations in flight
+_FLIGHT_WAIT = 1.0  # at exit, then, for operations that nobody looked at
 _FAILED_WAIT = 3.0  # at exit after a failure, in process 0, for the others to report it
 
 _lock = threading.RLock()
@@ -259,7 +258,7 @@ def _leave_at_exit():
     elif _meet.started_distributed and world.process_id == 0:
         # JAX ends every process once its coordinator is gone.
         _wait_for_others(world, _FAILED_WAIT)
-    lib.oriel_ffi_detach(0.0)
+    lib.oriel_ffi_detach(0.0 if failed else _FLIGHT_WAIT)
     lib.oriel_comm_abandon(world.comm)
     if failed and _meet.started_distributed:
         _compat.forget_distributed()

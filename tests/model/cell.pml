@@ -44,6 +44,9 @@
 #ifndef STRANGER
 #define STRANGER 0      /* 1: something else may revoke the comm at any time */
 #endif
+#ifndef COARSE
+#define COARSE 0        /* 1: a hold of the bucket lock is one step, to save states */
+#endif
 #ifndef WITHOUT
 #define WITHOUT 0       /* the one rule that a mutant drops */
 #endif
@@ -146,6 +149,11 @@ bit g_gone[N * CALLERS];
 byte g_result[OPS * N];  /* 0, GOOD or FAILED */
 
 #define ABORTED   (abort_word == SET || KEEPS(CLAIMED_IS_ABORTED) && abort_word == CLAIMED)
+#if COARSE
+#define LOCK_HOLD atomic
+#else
+#define LOCK_HOLD
+#endif
 #define MINE      block[cell[way].blk]
 #define UNDECIDED (!COMMITTED(way) && !cell[way].revoked)
 
@@ -316,23 +324,25 @@ inline cell_enter()
     do
     :: atomic { state == TRY && ABORTED -> state = FAILED }
     :: state == TRY && !ABORTED ->
-       atomic {
+       LOCK_HOLD {
+           atomic {
+               if
+               :: KEEPS(CREATE_UNDER_LOCK) -> bucket_lock(LATE)
+               :: !KEEPS(CREATE_UNDER_LOCK) -> state = LOCKED
+               fi;
+               if
+               :: state == LOCKED -> cell_look_up()
+               :: else -> break
+               fi
+           };
            if
-           :: KEEPS(CREATE_UNDER_LOCK) -> bucket_lock(LATE)
-           :: !KEEPS(CREATE_UNDER_LOCK) -> state = LOCKED
+           :: state == MISSING -> cell_create()
+           :: state == DIFFERS && KEEPS(MISMATCH_REVOKES) -> cell_mismatch()
+           :: atomic { state == DIFFERS && !KEEPS(MISMATCH_REVOKES) -> state = FAILED }
+           :: else
            fi;
-           if
-           :: state == LOCKED -> cell_look_up()
-           :: else -> break
-           fi
-       };
-       if
-       :: state == MISSING -> cell_create()
-       :: state == DIFFERS && KEEPS(MISMATCH_REVOKES) -> cell_mismatch()
-       :: atomic { state == DIFFERS && !KEEPS(MISMATCH_REVOKES) -> state = FAILED }
-       :: else
-       fi;
-       bucket_unlock()
+           bucket_unlock()
+       }
     :: atomic { state == BUSY -> way = NONE; fresh = NONE; busy_wait() }
     :: atomic { state == ENTERED || state == FAILED -> break }
     od
@@ -426,13 +436,16 @@ inline cell_leave()
     };
     if
     :: !last
-    :: atomic { last && KEEPS(FREE_UNDER_LOCK) -> last = 0; bucket_lock(DEADLINES) };
-       if
-       :: state == LOCKED -> cell_free(); bucket_unlock()
-       :: state == FAILED && why == WHY_LATE && KEEPS(LEAVE_ABORTS_WHEN_LATE) ->
-          comm_abort(WHY_LATE)
-       :: else
-       fi;
+    :: atomic { last && KEEPS(FREE_UNDER_LOCK) -> last = 0 };
+       LOCK_HOLD {
+           bucket_lock(DEADLINES);
+           if
+           :: state == LOCKED -> cell_free(); bucket_unlock()
+           :: state == FAILED && why == WHY_LATE && KEEPS(LEAVE_ABORTS_WHEN_LATE) ->
+              comm_abort(WHY_LATE)
+           :: else
+           fi
+       };
        state = (state == LOCKED || KEEPS(LEAVE_KEEPS_SUCCESS) -> GOOD : FAILED)
     :: atomic { last && !KEEPS(FREE_UNDER_LOCK) -> last = 0 };
        cell_free()

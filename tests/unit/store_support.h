@@ -249,20 +249,31 @@ static inline void log_capture(void)
     dup2(log_fd, STDERR_FILENO);
 }
 
-/* Ends the capture; how many lines hold `text`. */
-static inline int log_count(const char *text)
+static inline int log_lines(const char *text)
 {
     static char lines[1 << 20];
     ssize_t n = pread(log_fd, lines, sizeof(lines) - 1, 0);
     int count = 0;
 
-    dup2(stderr_fd, STDERR_FILENO);
-    close(stderr_fd);
-    close(log_fd);
     lines[n > 0 ? n : 0] = '\0';
     for (char *at = strstr(lines, text); at != NULL; at = strstr(at + 1, text))
         count++;
     return count;
+}
+
+/* Ends the capture; how many lines hold `text`, once `expected` do or patience
+ * ends: a client may know its fate before the server has written of it. */
+static inline int log_count(const char *text, int expected)
+{
+    double deadline = oriel_now() + patience_s;
+
+    while (log_lines(text) < expected && oriel_now() < deadline)
+        oriel_relax(1);
+    dup2(stderr_fd, STDERR_FILENO);
+    close(stderr_fd);
+    expected = log_lines(text);
+    close(log_fd);
+    return expected;
 }
 
 #endif

@@ -21,8 +21,8 @@ static void a_wrong_secret_is_refused_on_both_sides(void **state)
         assert_int_equal(
             oriel_store_connect(oriel_store_server_address(server), "guess", patience_s, &store),
             ORIEL_ERR_AUTH);
-        assert_int_equal(log_count("does not know the secret"), 1);
         assert_true(oriel_now() - before < patience_s); /* at once, not after retries */
+        assert_int_equal(log_count("does not know the secret", 1), 1);
         assert_null(store.ctx);
         assert_non_null(strstr(oriel_last_error(), oriel_store_server_address(server)));
         assert_non_null(
@@ -50,7 +50,7 @@ static void garbage_is_closed_and_logged(void **state)
         fd = raw_connect(server);
         (void)!send(fd, noise, sizeof(noise), MSG_NOSIGNAL); /* closed while it is sent */
         assert_closed(fd);
-        assert_int_equal(log_count(closed_line), 2);
+        assert_int_equal(log_count(closed_line, 2), 2);
         assert_serves(server);
         oriel_store_server_destroy(server, 0);
     }
@@ -106,7 +106,7 @@ static void a_half_open_connection_is_closed_after_a_while(void **state)
     assert_serves(server);
     assert_closed(silent);
     assert_closed(slow);
-    assert_int_equal(log_count("did not prove within 5 s"), 2);
+    assert_int_equal(log_count("did not prove within 5 s", 2), 2);
     assert_true(oriel_now() - before > 4);
     assert_serves(server);
     oriel_store_server_destroy(server, 0);
@@ -136,7 +136,7 @@ static void a_bad_header_of_a_proven_peer_is_closed(void **state)
         send_header(server, ORIEL_FRAME_PAYLOAD_MAX + 1, ORIEL_FRAME_SET);
         send_header(server, 10, 77);
         send_header(server, 0, ORIEL_FRAME_GET);
-        assert_int_equal(log_count(closed_line), 4);
+        assert_int_equal(log_count(closed_line, 4), 4);
         assert_serves(server);
         oriel_store_server_destroy(server, 0);
     }
@@ -188,8 +188,8 @@ static void a_right_peer_may_send_as_it_likes(void **state)
 /* A reply that its reader leaves lying holds up nobody and comes whole. */
 static void a_slow_reader_holds_up_nobody(void **state)
 {
-    enum { SIZE = 1000000, READERS = 8 };
-    oriel_store_server *server = start("127.0.0.1:0");
+    enum { SIZE = 1000000, READERS = 8 }; /* beyond what a Unix socket holds */
+    oriel_store_server *server = start(NULL);
     oriel_store store = join(server);
     uint8_t *value = malloc(SIZE), *in = malloc(ORIEL_FRAME_HEADER + SIZE);
     int fd[READERS];
@@ -199,10 +199,7 @@ static void a_slow_reader_holds_up_nobody(void **state)
         value[i] = (uint8_t)(i * 31 >> 3);
     assert_int_equal(store.set(store.ctx, "big", value, SIZE), ORIEL_OK);
     for (int i = 0; i < READERS; i++) {
-        int small = 4096;
-
         fd[i] = raw_join(server);
-        setsockopt(fd[i], SOL_SOCKET, SO_RCVBUF, &small, sizeof(small));
         raw_get(fd[i], "big", 0);
     }
     assert_serves(server);
@@ -298,7 +295,7 @@ static void ten_thousand_connections_starve_nobody(void **state)
             close(fds[i]);
         oriel_store_disconnect(&worker.store);
         oriel_store_server_destroy(server, 0);
-        assert_in_range(log_count("oriel["), 1, 200); /* and not 10,000 lines */
+        assert_in_range(log_count("oriel[", 1), 1, 200); /* and not 10,000 lines */
     }
     free(fds);
 }
@@ -320,7 +317,7 @@ static void running_out_of_descriptors_passes(void **state)
     assert_int_equal(store.get(store.ctx, "never", 0.5, NULL, 0, &len), ORIEL_ERR_TIMEOUT);
     atomic_store(&accept_error, 0);
     assert_in_range(atomic_load(&accept_calls), 1, 20);
-    assert_int_equal(log_count("cannot accept a connection"), 1);
+    assert_int_equal(log_count("cannot accept a connection", 1), 1);
     assert_serves(server);
     close(fd);
     oriel_store_disconnect(&store);
