@@ -91,7 +91,8 @@ static int parse_option(int option, char **argv, oriel_job_params *params)
     }
 }
 
-/* Stops at the first word that is no option: the rest is the command. */
+/* Stops at the first word that is no option: the rest is the command. After
+ * --help there is none. */
 static int parse_arguments(int argc, char **argv, oriel_job_params *params)
 {
     static const struct option options[] = {
@@ -109,7 +110,7 @@ static int parse_arguments(int argc, char **argv, oriel_job_params *params)
     while ((option = getopt_long(argc, argv, "+:n:h", options, NULL)) != -1) {
         if (option == 'h') {
             fputs(oriel_run_help, stdout);
-            exit(ORIEL_EXIT_OK);
+            return ORIEL_EXIT_OK;
         }
         code = parse_option(option, argv, params);
         if (code != ORIEL_EXIT_OK)
@@ -180,5 +181,5 @@ int oriel_run_main(int argc, char **argv)
     oriel_job_params params = {.grace_s = 5, .tag = 1};
     int code = parse_arguments(argc, argv, &params);
 
-    return code == ORIEL_EXIT_OK ? run_job(&params) : code;
+    return params.argv != NULL ? run_job(&params) : code;
 }

@@ -122,18 +122,18 @@ static void phase_ended(oriel_job *job)
 
 static void limit_passed(oriel_job *job)
 {
-    char who[160] = "its output was not read to the end";
+    double limit = job->params->timeout_s;
+    char who[160];
 
     job->limit = 0;
     job->hurry = 1;
     job_decide(job, ORIEL_EXIT_TIMEOUT);
     if (job->gone) {
-        oriel_job_say(job, "the limit of %g s has passed and %s", job->params->timeout_s, who);
+        oriel_job_say(job, "the limit of %g s has passed before all output was read", limit);
         job->deadline = oriel_now() + last_output_s;
     } else if (job->phase < ORIEL_JOB_TERM) {
         describe_live(job, who, sizeof(who));
-        oriel_job_say(job, "the limit of %g s has passed and %s; sending SIGTERM",
-                      job->params->timeout_s, who);
+        oriel_job_say(job, "the limit of %g s has passed and %s; sending SIGTERM", limit, who);
         enter_term(job);
     }
 }

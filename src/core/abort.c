@@ -42,6 +42,21 @@ const heap_abort *oriel_comm_abort_record(const oriel_comm *comm)
     return word == WRITTEN ? record : NULL;
 }
 
+oriel_status oriel_comm_failure(const oriel_comm *comm)
+{
+    double until = oriel_now() + 1.0;
+    const heap_abort *record;
+
+    /* Whoever revokes an operation or a meeting writes the record right after. */
+    while (!oriel_comm_aborted(comm) && oriel_now() < until)
+        oriel_relax(1);
+    record = oriel_comm_abort_record(comm);
+    if (record == NULL)
+        return oriel_fail(ORIEL_ERR_REVOKED, "the comm was revoked by a process that did not say "
+                                             "why");
+    return oriel_fail((oriel_status)record->code, "%s", record->text);
+}
+
 oriel_status oriel_comm_check(oriel_comm *comm)
 {
     const heap_abort *record;

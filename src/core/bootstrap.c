@@ -1,7 +1,8 @@
 /* How the processes of a job find each other. Every process says hello in the
  * key-value store; process 0, the lead, reads all hellos, makes the heap and
- * publishes where to fetch it (or why it could not); the others fetch it. Two
- * messages per process, whatever the size of the job. */
+ * publishes where to fetch it (or why it could not); the others fetch it and say
+ * whether they could; the lead publishes the outcome, so that all have the comm
+ * or nobody has. Four messages per process, whatever the size of the job. */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <string.h>
@@ -10,6 +11,7 @@
 #include "base/config.h"
 #include "base/sys.h"
 #include "core/comm.h"
+#include "core/hash.h"
 #include "core/store.h"
 
 enum { HEAP_ID = 0 };
@@ -17,16 +19,33 @@ enum { HEAP_ID = 0 };
 struct hello {
     char version[16];
     char host[96];
+    int32_t num_processes;
     int32_t local_ranks;
     uint32_t uid;
 };
 
-struct plan {
-    int32_t status; /* oriel_status: why there is no heap */
+/* How far a process got: why there is no heap, or no comm. */
+struct report {
+    int32_t status; /* oriel_status */
     char text[HEAP_TEXT];
+};
+
+struct plan {
+    struct report report;
     oriel_ticket ticket;
     uint64_t heap_bytes;
 };
+
+/* A meeting in the store: which one, and until when. */
+struct meeting {
+    const oriel_store *kv;
+    char prefix[128];
+    double deadline;
+};
+
+/* The lead tells who is missing; the others wait a little longer than it does,
+ * to hear that. */
+#define FOLLOWER_MARGIN_S 5.0
 
 /* Processes share memory when they run on one kernel and can reach each other's
  * abstract Unix sockets, which belong to a network namespace. */
@@ -58,6 +77,11 @@ static oriel_status check_hello(int process, const struct hello *mine, const str
                           "process %d runs on another machine or in another network namespace than "
                           "process 0; the host fabric shares memory within one machine",
                           process);
+    if (mine->num_processes != theirs->num_processes)
+        return oriel_fail(ORIEL_ERR_MISMATCH,
+                          "num_processes is %d on process 0 and %d on process "
+                          "%d",
+                          mine->num_processes, theirs->num_processes, process);
     if (mine->uid != theirs->uid)
         return oriel_fail(ORIEL_ERR_AUTH, "process %d runs as uid %u, process 0 as uid %u", process,
                           theirs->uid, mine->uid);
@@ -67,34 +91,51 @@ static oriel_status check_hello(int process, const struct hello *mine, const str
     return ORIEL_OK;
 }
 
-static oriel_status store_get(const oriel_store *kv, const char *job, const char *what, int process,
+static oriel_status store_get(const struct meeting *meeting, const char *what, int process,
                               void *value, size_t len)
 {
-    double limit = oriel_config_number(ORIEL_OPT_INIT_TIMEOUT);
+    double left = meeting->deadline - oriel_now();
     char key[160];
     size_t got = 0;
     oriel_status st;
 
-    snprintf(key, sizeof key, "%s/%s/%d", job, what, process);
-    st = kv->get(kv->ctx, key, limit, value, len, &got);
+    snprintf(key, sizeof key, "%s/%s/%d", meeting->prefix, what, process);
+    st = meeting->kv->get(meeting->kv->ctx, key, left > 0.0 ? left : 0.0, value, len, &got);
     if (st == ORIEL_ERR_TIMEOUT)
         return oriel_fail(st, "process %d did not say %s within %.0f s (ORIEL_INIT_TIMEOUT)",
-                          process, what, limit);
+                          process, what, oriel_config_number(ORIEL_OPT_INIT_TIMEOUT));
     if (st == ORIEL_OK && got != len)
         return oriel_fail(ORIEL_ERR_MISMATCH,
-                          "key %s holds %zu bytes instead of %zu: is another "
-                          "version of oriel in this job?",
+                          "key %s holds %zu bytes instead of %zu: is another version of oriel in "
+                          "this job?",
                           key, got, len);
     return st;
 }
 
-static oriel_status store_set(const oriel_store *kv, const char *job, const char *what, int process,
+static oriel_status store_set(const struct meeting *meeting, const char *what, int process,
                               const void *value, size_t len)
 {
     char key[160];
 
-    snprintf(key, sizeof key, "%s/%s/%d", job, what, process);
-    return kv->set(kv->ctx, key, value, len);
+    snprintf(key, sizeof key, "%s/%s/%d", meeting->prefix, what, process);
+    return meeting->kv->set(meeting->kv->ctx, key, value, len);
+}
+
+static struct report report_of(oriel_status status)
+{
+    struct report report = {.status = (int32_t)status};
+
+    if (status != ORIEL_OK)
+        snprintf(report.text, sizeof report.text, "%s", oriel_last_error());
+    return report;
+}
+
+/* Takes over another process's failure. */
+static oriel_status status_of(const struct report *report)
+{
+    if (report->status == ORIEL_OK)
+        return ORIEL_OK;
+    return oriel_fail((oriel_status)report->status, "%.*s", HEAP_TEXT - 1, report->text);
 }
 
 static oriel_status join_heap(oriel_comm *comm)
@@ -135,13 +176,13 @@ static oriel_status lead_heap(oriel_comm *comm, const int *local_ranks)
     return join_heap(comm);
 }
 
-static oriel_status collect_hellos(const oriel_comm *comm, const oriel_store *kv, const char *job,
-                                   const struct hello *mine, int *local_ranks)
+static oriel_status collect_hellos(const struct meeting *meeting, const struct hello *mine,
+                                   int *local_ranks)
 {
     local_ranks[0] = mine->local_ranks;
-    for (int p = 1; p < comm->num_processes; p++) {
+    for (int p = 1; p < mine->num_processes; p++) {
         struct hello theirs;
-        oriel_status st = store_get(kv, job, "hello", p, &theirs, sizeof theirs);
+        oriel_status st = store_get(meeting, "hello", p, &theirs, sizeof theirs);
 
         if (st == ORIEL_OK)
             st = check_hello(p, mine, &theirs);
@@ -152,49 +193,57 @@ static oriel_status collect_hellos(const oriel_comm *comm, const oriel_store *kv
     return ORIEL_OK;
 }
 
-static oriel_status lead(oriel_comm *comm, const oriel_store *kv, const char *job,
-                         const struct hello *mine)
+static oriel_status collect_reports(const struct meeting *meeting, int num_processes)
+{
+    for (int p = 1; p < num_processes; p++) {
+        struct report theirs;
+        oriel_status st = store_get(meeting, "joined", p, &theirs, sizeof theirs);
+
+        if (st == ORIEL_OK)
+            st = status_of(&theirs);
+        if (st != ORIEL_OK)
+            return oriel_fail_in(st, "process %d", p);
+    }
+    return ORIEL_OK;
+}
+
+static oriel_status lead(oriel_comm *comm, const struct meeting *meeting, const struct hello *mine)
 {
     struct plan plan = {0};
+    struct report outcome;
     int *local_ranks = oriel_sys_now->alloc((size_t)comm->num_processes * sizeof *local_ranks);
     oriel_status st;
-    oriel_status told = ORIEL_OK;
+    oriel_status told;
 
     if (local_ranks == NULL)
-        return oriel_fail(ORIEL_ERR_SYSTEM, "out of memory for %d processes", comm->num_processes);
-    st = collect_hellos(comm, kv, job, mine, local_ranks);
+        st = oriel_fail(ORIEL_ERR_SYSTEM, "out of memory for %d processes", comm->num_processes);
+    else
+        st = collect_hellos(meeting, mine, local_ranks);
     if (st == ORIEL_OK)
         st = lead_heap(comm, local_ranks);
     oriel_sys_now->release(local_ranks);
-    plan.status = (int32_t)st;
-    if (st == ORIEL_OK) {
-        plan.ticket = comm->lead;
-        plan.heap_bytes = comm->heap.segment.bytes;
-    } else {
-        snprintf(plan.text, sizeof plan.text, "%s", oriel_last_error());
-    }
-    if (comm->num_processes > 1)
-        told = store_set(kv, job, "plan", 0, &plan, sizeof plan);
-    return st != ORIEL_OK ? st : told;
+    if (comm->num_processes == 1)
+        return st;
+    plan.report = report_of(st);
+    plan.ticket = comm->lead;
+    plan.heap_bytes = comm->heap.segment.bytes;
+    told = store_set(meeting, "plan", 0, &plan, sizeof plan);
+    if (st != ORIEL_OK || told != ORIEL_OK)
+        return st != ORIEL_OK ? status_of(&plan.report) : told;
+    st = collect_reports(meeting, comm->num_processes);
+    outcome = report_of(st);
+    told = store_set(meeting, "outcome", 0, &outcome, sizeof outcome);
+    return st != ORIEL_OK ? status_of(&outcome) : told;
 }
 
-static oriel_status follow(oriel_comm *comm, const oriel_store *kv, const char *job,
-                           const struct hello *mine)
+static oriel_status attach(oriel_comm *comm, const struct meeting *meeting, const struct plan *plan)
 {
-    struct plan plan;
     oriel_segment segment;
-    oriel_status st = store_set(kv, job, "hello", comm->process, mine, sizeof *mine);
+    oriel_status st;
 
-    if (st != ORIEL_OK)
-        return st;
-    st = store_get(kv, job, "plan", 0, &plan, sizeof plan);
-    if (st != ORIEL_OK)
-        return st;
-    if (plan.status != ORIEL_OK)
-        return oriel_fail((oriel_status)plan.status, "%.*s", HEAP_TEXT - 1, plan.text);
-    comm->lead = plan.ticket;
-    st = comm->fabric->segment_fetch(&plan.ticket, HEAP_ID, plan.heap_bytes,
-                                     oriel_config_number(ORIEL_OPT_INIT_TIMEOUT), &segment);
+    comm->lead = plan->ticket;
+    st = comm->fabric->segment_fetch(&plan->ticket, HEAP_ID, plan->heap_bytes,
+                                     meeting->deadline - oriel_now(), &segment);
     if (st != ORIEL_OK)
         return st;
     st = oriel_heap_open(segment, &comm->heap);
@@ -202,10 +251,30 @@ static oriel_status follow(oriel_comm *comm, const oriel_store *kv, const char *
         comm->fabric->segment_close(&segment);
         return st;
     }
-    if ((int)comm->heap.header->num_processes != comm->num_processes)
-        return oriel_fail(ORIEL_ERR_MISMATCH, "num_processes is %d here and %u on process 0",
-                          comm->num_processes, comm->heap.header->num_processes);
     return join_heap(comm);
+}
+
+static oriel_status follow(oriel_comm *comm, const struct meeting *meeting,
+                           const struct hello *mine)
+{
+    struct plan plan;
+    struct report joined;
+    struct report outcome;
+    oriel_status st = store_set(meeting, "hello", comm->process, mine, sizeof *mine);
+
+    if (st == ORIEL_OK)
+        st = store_get(meeting, "plan", 0, &plan, sizeof plan);
+    if (st == ORIEL_OK)
+        st = status_of(&plan.report);
+    if (st != ORIEL_OK)
+        return st;
+    joined = report_of(attach(comm, meeting, &plan));
+    st = store_set(meeting, "joined", comm->process, &joined, sizeof joined);
+    if (st == ORIEL_OK)
+        st = store_get(meeting, "outcome", 0, &outcome, sizeof outcome);
+    if (joined.status != ORIEL_OK)
+        return status_of(&joined);
+    return st == ORIEL_OK ? status_of(&outcome) : st;
 }
 
 /* Process 0 serves the store unless a launcher (or an earlier call) already
@@ -222,25 +291,66 @@ static oriel_status open_store(const oriel_comm *comm, const oriel_comm_params *
                           "`oriel run`, or set ORIEL_STORE (and ORIEL_SECRET)",
                           comm->num_processes);
     *server_p = NULL;
-    if (comm->process == 0 && oriel_store_server_create(address, secret, server_p) != ORIEL_OK)
-        *server_p = NULL;
+    if (comm->process == 0) {
+        oriel_status st = oriel_store_server_create(address, secret, server_p);
+        if (st != ORIEL_OK && st != ORIEL_ERR_SYSTEM)
+            return st;
+    }
     return oriel_store_connect(address, secret, oriel_config_number(ORIEL_OPT_INIT_TIMEOUT), kv_p);
+}
+
+/* A job may make several comms one after the other; its store remembers the keys
+ * of all. Every process counts its own: comms are made in one order. */
+static unsigned count_meetings(const char *job)
+{
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static struct {
+        uint64_t job;
+        unsigned count;
+    } seen[256];
+    uint64_t hash = oriel_hash(job, strlen(job), 1) | 1;
+    unsigned count = 0;
+
+    pthread_mutex_lock(&lock);
+    for (unsigned i = 0; i < 256; i++) {
+        unsigned at = (unsigned)(hash + i) % 256;
+        if (seen[at].job == 0 || seen[at].job == hash) {
+            seen[at].job = hash;
+            count = seen[at].count++;
+            break;
+        }
+    }
+    pthread_mutex_unlock(&lock);
+    return count;
+}
+
+static oriel_status meet(oriel_comm *comm, const oriel_comm_params *params, const oriel_store *kv)
+{
+    const char *job = params->job ? params->job : "oriel";
+    struct hello mine = {.num_processes = comm->num_processes,
+                         .local_ranks = params->local_ranks,
+                         .uid = (uint32_t)geteuid()};
+    struct meeting meeting = {.kv = kv};
+
+    if (strlen(job) > 100)
+        return oriel_fail(ORIEL_ERR_INVALID, "job has %zu characters; at most 100", strlen(job));
+    snprintf(meeting.prefix, sizeof meeting.prefix, "%s/%u", job,
+             comm->num_processes > 1 ? count_meetings(job) : 0);
+    meeting.deadline = oriel_now() + oriel_config_number(ORIEL_OPT_INIT_TIMEOUT) +
+                       (comm->process > 0 ? FOLLOWER_MARGIN_S : 0.0);
+    snprintf(mine.version, sizeof mine.version, "%s", ORIEL_VERSION_STRING);
+    host_name(mine.host, sizeof mine.host);
+    return comm->process == 0 ? lead(comm, &meeting, &mine) : follow(comm, &meeting, &mine);
 }
 
 oriel_status oriel_bootstrap(oriel_comm *comm, const oriel_comm_params *params)
 {
-    const char *job = params->job ? params->job : "oriel";
-    struct hello mine = {.local_ranks = params->local_ranks, .uid = (uint32_t)geteuid()};
     oriel_store_server *server = NULL;
     oriel_store own = ORIEL_STORE_INIT;
     const oriel_store *kv = params->kv;
     int opened = 0;
     oriel_status st;
 
-    if (strlen(job) > 100)
-        return oriel_fail(ORIEL_ERR_INVALID, "job has %zu characters; at most 100", strlen(job));
-    snprintf(mine.version, sizeof mine.version, "%s", ORIEL_VERSION_STRING);
-    host_name(mine.host, sizeof mine.host);
     comm->fabric = oriel_fabrics[0];
     st = comm->fabric->probe();
     if (st == ORIEL_OK && comm->num_processes > 1 && kv == NULL) {
@@ -249,12 +359,10 @@ oriel_status oriel_bootstrap(oriel_comm *comm, const oriel_comm_params *params)
         kv = &own;
     }
     if (st == ORIEL_OK)
-        st = comm->process == 0 ? lead(comm, kv, job, &mine) : follow(comm, kv, job, &mine);
-    /* Once all are in the heap nobody needs the store any more. */
-    if (comm->heap.header != NULL)
-        st = oriel_comm_agree(comm, st, oriel_config_number(ORIEL_OPT_INIT_TIMEOUT));
+        st = meet(comm, params, kv);
     if (opened)
         oriel_store_disconnect(&own);
-    oriel_store_server_destroy(server, 1.0);
+    /* The others disconnect once they have read the outcome. */
+    oriel_store_server_destroy(server, 2.0);
     return st;
 }

@@ -312,20 +312,29 @@ void oriel_cell_leave(const oriel_group *group, heap_cell *cell)
         oriel_comm_ring_all(comm);
 }
 
+/* How far a member is; members that are behind are those others wait for. */
+static uint64_t progress(const heap_member *member)
+{
+    return (uint64_t)atomic_load(&member->published) + atomic_load(&member->reduced) +
+           atomic_load(&member->gathered);
+}
+
 int oriel_cell_missing(const oriel_group *group, const heap_cell *cell)
 {
     const heap_member *members = oriel_heap_members(&group->comm->heap, cell);
-    uint32_t most = 0;
+    uint64_t most = 0;
+    uint64_t fewest = UINT64_MAX;
+    int last = -1;
 
     for (int i = 0; i < group->n; i++) {
-        uint32_t done = atomic_load(&members[i].reduced);
+        uint64_t done = progress(&members[i]);
         if (!atomic_load(&members[i].arrived))
             return group->ranks[i];
         most = done > most ? done : most;
+        if (done < fewest) {
+            fewest = done;
+            last = group->ranks[i];
+        }
     }
-    for (int i = 0; i < group->n && cell->record.mode == ORIEL_MODE_STAGED; i++) {
-        if (atomic_load(&members[i].reduced) < most)
-            return group->ranks[i];
-    }
-    return -1;
+    return fewest < most ? last : -1;
 }

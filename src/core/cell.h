@@ -40,8 +40,8 @@ int oriel_cell_finish(heap_cell *cell, uint32_t by);
 /* After success: the last member to leave frees the cell. */
 void oriel_cell_leave(const oriel_group *group, heap_cell *cell);
 
-/* The first member that has not arrived (eager, before the transfer) or not
- * finished; -1: none. A world rank. */
+/* The first member that has not arrived; once all have, the one that is furthest
+ * behind in a staged transfer; -1: none. A world rank. */
 int oriel_cell_missing(const oriel_group *group, const heap_cell *cell);
 
 #endif

@@ -20,10 +20,12 @@ static oriel_status complete_params(const oriel_comm_params *given, oriel_comm_p
     }
     if (params.num_processes == 0)
         params.num_processes = (int)oriel_config_number(ORIEL_OPT_NUM_PROCESSES);
-    if (params.num_processes == 0)
+    if (params.num_processes == -1)
         params.num_processes = 1;
     if (params.process_id == -1)
         params.process_id = (int)oriel_config_number(ORIEL_OPT_PROCESS_ID);
+    if (params.process_id == -1 && params.num_processes == 1)
+        params.process_id = 0;
     if (params.local_ranks == 0)
         params.local_ranks = 1;
     if (params.timeout_s == 0.0)
@@ -63,6 +65,7 @@ static void comm_free(oriel_comm *comm)
     if (comm->heap.header != NULL)
         comm->fabric->segment_close(&comm->heap.segment);
     pthread_mutex_destroy(&comm->lock);
+    oriel_sys_now->release(comm->started);
     oriel_sys_now->release(comm);
 }
 
@@ -70,6 +73,9 @@ static oriel_status make_world(oriel_comm *comm)
 {
     int ranks[HEAP_MAX_RANKS];
 
+    comm->started = oriel_sys_now->alloc((size_t)comm->local_ranks * sizeof *comm->started);
+    if (comm->started == NULL)
+        return oriel_fail(ORIEL_ERR_SYSTEM, "out of memory for %d ranks", comm->local_ranks);
     for (int r = 0; r < comm->size; r++)
         ranks[r] = r;
     return oriel_group_intern(comm, ranks, comm->size, &comm->world);

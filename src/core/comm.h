@@ -63,6 +63,8 @@ struct oriel_comm {
     oriel_group *world;
     oriel_window *windows;
     uint64_t windows_made;
+
+    struct oriel_request **started; /* per local rank: requests not waited for yet */
 };
 
 /* ---- waiting (wait.c) --------------------------------------------------- */
@@ -92,6 +94,8 @@ static inline int oriel_comm_aborted(const oriel_comm *comm)
  * the culprit (-1: none). */
 void oriel_comm_abort(oriel_comm *comm, oriel_status code, int rank, int process, const char *fmt,
                       ...) __attribute__((format(printf, 5, 6)));
+/* Fails with what revoked the comm, or is just about to. */
+oriel_status oriel_comm_failure(const oriel_comm *comm);
 /* The record, waiting a moment for one that is being written; NULL: none. */
 const heap_abort *oriel_comm_abort_record(const oriel_comm *comm);
 

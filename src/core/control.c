@@ -100,7 +100,7 @@ static oriel_status wait_round(oriel_comm *comm, uint32_t round, double timeout_
                                  "process %d did not come to a meeting of all processes within "
                                  "%.1f s",
                                  missing, timeout_s);
-            return oriel_comm_check(comm);
+            return oriel_comm_failure(comm);
         }
         oriel_comm_pause(comm, &waiter, bell);
     }
@@ -115,10 +115,8 @@ oriel_status oriel_comm_agree(oriel_comm *comm, oriel_status mine, double timeou
 
     vote(&h->control_vote[round & 1], (uint32_t)mine);
     atomic_store(&comm->heap.procs[comm->process].control_round, round + 1);
-    if (arrive(comm, &round) != 0) {
-        st = oriel_comm_check(comm);
-        return st != ORIEL_OK ? st : oriel_fail(ORIEL_ERR_REVOKED, "the comm was revoked");
-    }
+    if (arrive(comm, &round) != 0)
+        return oriel_comm_failure(comm);
     st = wait_round(comm, round, timeout_s);
     if (st != ORIEL_OK)
         return st;

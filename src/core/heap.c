@@ -5,7 +5,7 @@
 
 #define HEAP_MAGIC 0x6f7269656c303031ull /* "oriel001" */
 
-enum { MIN_STAGING = 256 * 1024, MAX_CHANNEL = 4 << 20, PAGE = 4096 };
+enum { MAX_CHANNEL = 4 << 20, PAGE = 4096 };
 
 static uint64_t round_up(uint64_t value, uint64_t to)
 {
@@ -19,11 +19,6 @@ static oriel_status plan_pool(int num_ranks, heap_header *h)
     double chunk = oriel_config_number(ORIEL_OPT_CHUNK);
     uint64_t blocks;
 
-    if (staging < MIN_STAGING || staging > 1e12)
-        return oriel_fail(ORIEL_ERR_INVALID, "ORIEL_STAGING is %.0f; it must be at least %d bytes",
-                          staging, MIN_STAGING);
-    if (chunk < 1024 || chunk > MAX_CHANNEL)
-        return oriel_fail(ORIEL_ERR_INVALID, "ORIEL_CHUNK is %.0f; it must be 1K to 4M", chunk);
     h->chunk_bytes = (uint32_t)chunk / HEAP_LINE * HEAP_LINE;
     h->block_bytes = round_up((uint64_t)num_ranks * 2 * sizeof(heap_member), PAGE);
     if (h->block_bytes < 16384)

@@ -66,17 +66,15 @@ static void *watch_main(void *arg)
 
 oriel_status oriel_watch_start(oriel_comm *comm)
 {
-    int err;
-
     if (comm->num_processes == 1)
         return ORIEL_OK;
     comm->watch_wake = oriel_sys_now->eventfd();
     if (comm->watch_wake < 0)
         return oriel_fail(ORIEL_ERR_SYSTEM, "no eventfd for the watch thread: %s", strerror(errno));
-    err = oriel_sys_now->thread(&comm->watch, watch_main, comm);
-    if (err != 0) {
+    if (oriel_sys_now->thread(&comm->watch, watch_main, comm) != 0) {
+        oriel_status st = oriel_fail(ORIEL_ERR_SYSTEM, "no watch thread: %s", strerror(errno));
         oriel_sys_now->close(comm->watch_wake);
-        return oriel_fail(ORIEL_ERR_SYSTEM, "no watch thread: %s", strerror(err));
+        return st;
     }
     comm->watching = 1;
     return ORIEL_OK;

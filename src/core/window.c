@@ -65,7 +65,8 @@ static oriel_status agree_bytes(oriel_comm *comm, size_t bytes)
     st = oriel_comm_agree(comm, st, comm->timeout);
     if (comm->process == 0)
         atomic_store(asked, 0);
-    return st;
+    /* The next window's first request must come after that. */
+    return oriel_comm_agree(comm, st, comm->timeout);
 }
 
 static oriel_status window_open(oriel_comm *comm, oriel_window *window)

@@ -283,7 +283,7 @@ void oriel_all_reduce_expose(oriel_request *request)
         member->send = request->send;
         member->recv = request->recv;
     }
-    if (request->record.mode == ORIEL_MODE_EAGER)
+    if (request->record.mode == ORIEL_MODE_EAGER && request->record.bytes > 0)
         memcpy(oriel_heap_eager(heap, request->cell, request->group->n, request->index),
                request->send, request->record.bytes);
 }

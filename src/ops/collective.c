@@ -1,4 +1,6 @@
 /* The public operations: check the arguments, make a request, drive it. */
+#include <string.h>
+
 #include "base/sys.h"
 #include "ops/reduce.h"
 #include "ops/request.h"
@@ -47,6 +49,55 @@ static oriel_status check_call(const oriel_group *group, int rank, const void *s
     return ORIEL_OK;
 }
 
+/* ---- started requests: one list per rank, used by the rank's thread alone ------- */
+
+static oriel_request **started_list(oriel_comm *comm, int rank)
+{
+    return &comm->started[rank - comm->first_rank];
+}
+
+static void started_add(oriel_request *request)
+{
+    oriel_request **link = started_list(request->comm, request->rank);
+
+    while (*link != NULL)
+        link = &(*link)->next;
+    *link = request;
+}
+
+void oriel_started_step(oriel_comm *comm, int rank)
+{
+    for (oriel_request *r = *started_list(comm, rank); r != NULL; r = r->next) {
+        if (r->ended)
+            continue;
+        r->outcome = oriel_request_step(r);
+        r->ended = r->outcome != ORIEL_IN_PROGRESS;
+        if (r->ended && r->outcome != ORIEL_OK) {
+            r->text = oriel_sys_now->alloc(strlen(oriel_last_error()) + 1);
+            if (r->text != NULL)
+                strcpy(r->text, oriel_last_error());
+        }
+    }
+}
+
+/* Takes the request out, frees it and says how it ended. */
+static oriel_status started_end(oriel_request *request)
+{
+    oriel_request **link = started_list(request->comm, request->rank);
+    oriel_status st = request->outcome;
+
+    while (*link != request)
+        link = &(*link)->next;
+    *link = request->next;
+    if (st != ORIEL_OK)
+        oriel_fail(st, "%s", request->text ? request->text : oriel_status_name(st));
+    oriel_sys_now->release(request->text);
+    oriel_sys_now->release(request);
+    return st;
+}
+
+/* ---- operations --------------------------------------------------------------------- */
+
 static oriel_status begin_all_reduce(oriel_group *group, int rank, const void *send, void *recv,
                                      size_t count, oriel_dtype dtype, oriel_redop op,
                                      oriel_request *request)
@@ -93,6 +144,33 @@ oriel_status oriel_all_reduce_start(oriel_group *group, int rank, const void *se
         oriel_sys_now->release(request);
         return st;
     }
+    started_add(request);
+    oriel_started_step(group->comm, rank);
     *request_p = request;
     return ORIEL_OK;
+}
+
+oriel_status oriel_request_test(oriel_request *request)
+{
+    if (request == NULL)
+        return oriel_fail(ORIEL_ERR_INVALID, "request is NULL");
+    oriel_started_step(request->comm, request->rank);
+    return request->ended ? started_end(request) : ORIEL_IN_PROGRESS;
+}
+
+oriel_status oriel_request_wait(oriel_request *request)
+{
+    oriel_waiter waiter = {0};
+
+    if (request == NULL)
+        return oriel_fail(ORIEL_ERR_INVALID, "request is NULL");
+    for (;;) {
+        uint32_t bell = oriel_comm_bell(request->comm);
+
+        oriel_started_step(request->comm, request->rank);
+        if (request->ended)
+            return started_end(request);
+        if (oriel_comm_pause(request->comm, &waiter, bell))
+            request->polls = 0;
+    }
 }

@@ -90,7 +90,6 @@ static void *engine_main(void *arg);
 static void want_driver(oriel_engine *engine)
 {
     pthread_t thread;
-    int err;
 
     if (engine->driving >= engine->max_driving || engine->driving >= engine->pending)
         return;
@@ -101,10 +100,9 @@ static void want_driver(oriel_engine *engine)
     if (engine->threads >= MAX_THREADS)
         return;
     engine->threads++;
-    err = oriel_sys_now->thread(&thread, engine_main, engine);
-    if (err != 0) {
+    if (oriel_sys_now->thread(&thread, engine_main, engine) != 0) {
         engine->threads--;
-        oriel_log(ORIEL_LOG_ERROR, "no engine thread: %s", strerror(err));
+        oriel_log(ORIEL_LOG_ERROR, "no engine thread: %s", strerror(errno));
         return;
     }
     pthread_detach(thread);

@@ -139,7 +139,7 @@ oriel_status oriel_request_step(oriel_request *request)
     oriel_status st = ORIEL_OK;
 
     if (request->record.n == 1) {
-        if (request->recv != request->send)
+        if (request->recv != request->send && request->record.bytes > 0)
             memcpy(request->recv, request->send, request->record.bytes);
         oriel_trace_end(request->trace, TRACE_DONE);
         return ORIEL_OK;
@@ -163,6 +163,7 @@ oriel_status oriel_request_run(oriel_request *request)
 
         if (st != ORIEL_IN_PROGRESS)
             return st;
+        oriel_started_step(request->comm, request->rank);
         if (oriel_comm_pause(request->comm, &waiter, bell))
             request->polls = 0; /* time has passed: look at the limits */
     }
@@ -185,27 +186,4 @@ oriel_status oriel_request_spin(oriel_request *request, double spin_s)
         }
         oriel_relax(request->comm->oversubscribed);
     }
-}
-
-oriel_status oriel_request_test(oriel_request *request)
-{
-    oriel_status st;
-
-    if (request == NULL)
-        return oriel_fail(ORIEL_ERR_INVALID, "request is NULL");
-    st = oriel_request_step(request);
-    if (st != ORIEL_IN_PROGRESS)
-        oriel_sys_now->release(request);
-    return st;
-}
-
-oriel_status oriel_request_wait(oriel_request *request)
-{
-    oriel_status st;
-
-    if (request == NULL)
-        return oriel_fail(ORIEL_ERR_INVALID, "request is NULL");
-    st = oriel_request_run(request);
-    oriel_sys_now->release(request);
-    return st;
 }

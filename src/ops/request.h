@@ -36,8 +36,14 @@ struct oriel_request {
     int suspicions;    /* looks in a row that found one */
     heap_trace *trace;
 
+    struct oriel_request *next; /* in the engine's or the rank's list */
+
+    /* started calls: the outcome, until somebody asks for it */
+    int ended;
+    oriel_status outcome;
+    char *text;
+
     /* engine: calls from XLA that did not end at once */
-    struct oriel_request *next;
     void (*done)(struct oriel_request *request, oriel_status status);
     void *done_arg[3];
 };
@@ -51,6 +57,11 @@ oriel_status oriel_request_step(oriel_request *request);
 /* Steps until the outcome, or for at most `spin_s` seconds. */
 oriel_status oriel_request_run(oriel_request *request);
 oriel_status oriel_request_spin(oriel_request *request, double spin_s);
+
+/* Steps the started requests of `rank`: a rank that waits for one operation must
+ * go on with its others, or two ranks that wait in different orders would block
+ * each other. */
+void oriel_started_step(oriel_comm *comm, int rank);
 
 /* ---- the transfer of each operation ------------------------------------------ */
 

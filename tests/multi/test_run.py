@@ -4,15 +4,18 @@ Every test starts the command with a mark in its environment, and when the test
 is over no process with that mark may be left, whatever happened.
 """
 
+import fcntl
 import json
 import os
 import pathlib
+import pty
 import re
 import select
 import shutil
 import signal
 import subprocess
 import sys
+import termios
 import time
 import uuid
 
@@ -68,20 +71,26 @@ class Launcher:
         env.update(extra or {})
         return env
 
-    def start(self, *args, env=None, ignore=(), command=ORIEL, **options):
-        def plain_signals():  # a test run in the background may ignore SIGINT
+    def start(self, *args, env=None, ignore=(), terminal=None, command=ORIEL, **options):
+        def prepare():
+            # A test run in the background may ignore SIGINT.
             for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
                 signal.signal(number, signal.SIG_IGN if number in ignore else signal.SIG_DFL)
+            if terminal is not None:
+                os.setsid()
+                fcntl.ioctl(terminal, termios.TIOCSCTTY, 0)
 
         process = subprocess.Popen(
             [command, *map(str, args)],
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=options.pop("stderr", subprocess.PIPE),
+            stdout=options.pop("stdout", subprocess.PIPE),
+            stderr=subprocess.PIPE,
             env=self.environment(env),
-            preexec_fn=plain_signals,
+            preexec_fn=prepare,
             **options,
         )
+        if terminal is not None:
+            os.close(terminal)
         self.started.append(process)
         return process
 
@@ -286,6 +295,19 @@ def test_bytes_pass_unchanged(oriel, tmp_path):
     assert process.communicate(timeout=LIMIT)[0] == tagged
 
 
+def test_carriage_return_ends_a_line_on_a_terminal(oriel):
+    """So a progress bar moves; in a file the line stays whole."""
+    script = "printf '1%%\\r2%%\\rdone\\r\\n'"
+    controller, terminal = pty.openpty()
+    process = oriel.start("run", "-n", 1, "--", "sh", "-c", script, stdout=terminal)
+    os.close(terminal)
+    assert process.wait(timeout=LIMIT) == 0
+    assert os.read(controller, 4096) == b"[0] 1%\r[0] 2%\r[0] done\r\r\n"
+    os.close(controller)
+    process = oriel.start("run", "-n", 1, "--", "sh", "-c", script)
+    assert process.communicate(timeout=LIMIT)[0] == b"[0] 1%\r2%\rdone\r\n"
+
+
 def test_very_long_line_comes_in_pieces(oriel):
     done = oriel.sh(1, "head -c 40000000 /dev/zero | tr '\\0' x; echo")
     assert done.stdout.count("x") == 40_000_000
@@ -460,6 +482,19 @@ def test_second_interrupt_kills_at_once(oriel):
     read_until(process.stderr, "SIGINT is passed on")
     process.send_signal(signal.SIGINT)
     assert process.wait(timeout=20) == 130
+
+
+def test_control_c_on_a_terminal(oriel):
+    """The terminal signals the foreground group, which is the launcher alone."""
+    script = 'trap "echo told; exit 0" INT; echo 1; while :; do sleep 0.05; done'
+    controller, terminal = pty.openpty()
+    process = oriel.start("run", "-n", 2, "--", "sh", "-c", script, terminal=terminal)
+    read_numbers(process.stdout, 2)
+    os.write(controller, b"\x03")
+    out = process.communicate(timeout=LIMIT)[0]
+    os.close(controller)
+    assert process.returncode == 130
+    assert sorted(out.splitlines()) == [b"[0] told", b"[1] told"]
 
 
 def test_hangup_is_ignored_under_nohup(oriel):

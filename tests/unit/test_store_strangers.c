@@ -328,16 +328,16 @@ static void running_out_of_descriptors_passes(void **state)
 
 enum { NOBODY = 65534 };
 
-/* In the child, as another user: 0 when the server closes it unheard, and then
- * poses as a server itself until its parent closes `go`. */
-static int be_another_user(const char *address, const char *own, int go, int ready)
+/* In the child, as another user: connects to the address that comes through
+ * `from` and must be closed unheard, then poses as a server itself. */
+static int be_another_user(const char *own, int from, int to)
 {
     struct sockaddr_un addr = {.sun_family = AF_UNIX};
     size_t len = strlen(own);
+    char address[ORIEL_ADDRESS_TEXT] = "", byte;
     int fd, listener;
-    char byte;
 
-    if (setgid(NOBODY) != 0 || setuid(NOBODY) != 0)
+    if (setgid(NOBODY) != 0 || setuid(NOBODY) != 0 || read(from, address, sizeof(address)) <= 0)
         return 2;
     fd = raw_try_connect(address);
     if (fd < 0 || recv(fd, &byte, 1, 0) > 0)
@@ -346,18 +346,18 @@ static int be_another_user(const char *address, const char *own, int go, int rea
     memcpy(addr.sun_path + 1, own, len);
     if (bind(listener, (struct sockaddr *)&addr,
              (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + len)) != 0 ||
-        listen(listener, 8) != 0 || write(ready, "r", 1) != 1)
+        listen(listener, 8) != 0 || write(to, "r", 1) != 1)
         return 4;
-    (void)!read(go, &byte, 1);
-    return 0;
+    return read(from, &byte, 1) == 0 ? 0 : 5;
 }
 
+/* Forked before any thread runs, as the sanitizers like it. */
 static void another_user_is_refused_on_both_sides(void **state)
 {
     oriel_store_server *server;
     oriel_store store = ORIEL_STORE_INIT;
     char own[64], address[80], byte;
-    int go[2], ready[2], status;
+    int to[2], from[2], status;
     pid_t pid;
 
     (void)state;
@@ -367,21 +367,23 @@ static void another_user_is_refused_on_both_sides(void **state)
     }
     snprintf(own, sizeof(own), "oriel-test-foreign-%d", (int)getpid());
     snprintf(address, sizeof(address), "unix:@%s", own);
-    assert_int_equal(pipe(go) | pipe(ready), 0);
-    server = start(NULL);
+    assert_int_equal(pipe(to) | pipe(from), 0);
     pid = fork();
     assert_true(pid >= 0);
     if (pid == 0) {
-        close(go[1]);
-        _exit(be_another_user(oriel_store_server_address(server), own, go[0], ready[1]));
+        close(to[1]);
+        _exit(be_another_user(own, to[0], from[1]));
     }
-    close(ready[1]);
-    assert_int_equal(read(ready[0], &byte, 1), 1);
+    close(to[0]);
+    close(from[1]);
+    server = start(NULL);
+    assert_true(write(to[1], oriel_store_server_address(server),
+                      strlen(oriel_store_server_address(server))) > 0);
+    assert_int_equal(read(from[0], &byte, 1), 1);
     assert_int_equal(oriel_store_connect(address, secret, patience_s, &store), ORIEL_ERR_AUTH);
     assert_non_null(strstr(oriel_last_error(), "of user 65534"));
-    close(go[0]);
-    close(go[1]);
-    close(ready[0]);
+    close(to[1]);
+    close(from[0]);
     assert_int_equal(waitpid(pid, &status, 0), pid);
     assert_int_equal(status, 0);
     assert_serves(server);

@@ -1,0 +1,56 @@
+#include "support/resources.h"
+
+#include <dirent.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/sys.h"
+#include "support/check.h"
+
+static int count_entries(const char *path)
+{
+    DIR *dir = opendir(path);
+    int n = 0;
+
+    CHECK(dir != NULL, "%s", path);
+    for (const struct dirent *entry = readdir(dir); entry != NULL; entry = readdir(dir))
+        n += entry->d_name[0] != '.';
+    closedir(dir);
+    return n;
+}
+
+static int count_maps(void)
+{
+    FILE *file = fopen("/proc/self/maps", "re");
+    char line[4096];
+    int n = 0;
+
+    CHECK(file != NULL, "no /proc/self/maps");
+    while (fgets(line, sizeof line, file) != NULL)
+        n += strstr(line, "memfd:oriel") != NULL;
+    fclose(file);
+    return n;
+}
+
+test_resources resources_now(void)
+{
+    return (test_resources){.fds = count_entries("/proc/self/fd"),
+                            .threads = count_entries("/proc/self/task"),
+                            .shared_maps = count_maps()};
+}
+
+void resources_check(test_resources before, const char *where)
+{
+    double limit = oriel_now() + 5.0;
+    test_resources now = resources_now();
+
+    while (now.threads > before.threads && oriel_now() < limit) {
+        oriel_relax(1);
+        now = resources_now();
+    }
+    CHECK(now.fds <= before.fds, "%s: %d descriptors, %d before", where, now.fds, before.fds);
+    CHECK(now.threads <= before.threads, "%s: %d threads, %d before", where, now.threads,
+          before.threads);
+    CHECK(now.shared_maps <= before.shared_maps, "%s: %d shared maps, %d before", where,
+          now.shared_maps, before.shared_maps);
+}
