@@ -9,7 +9,7 @@ enum { TEXT_BYTES = 2048, WHERE_BYTES = 256 };
 static _Thread_local char last_error[TEXT_BYTES];
 
 /* Formats aside first: an argument may point into last_error. */
-oriel_status oriel_fail(oriel_status code, const char *fmt, ...)
+void oriel_fail_record(const char *fmt, ...)
 {
     char text[TEXT_BYTES];
     va_list args;
@@ -18,10 +18,9 @@ oriel_status oriel_fail(oriel_status code, const char *fmt, ...)
     vsnprintf(text, sizeof(text), fmt, args);
     va_end(args);
     memcpy(last_error, text, strlen(text) + 1);
-    return code;
 }
 
-oriel_status oriel_fail_in(oriel_status code, const char *fmt, ...)
+void oriel_fail_prefix(const char *fmt, ...)
 {
     char where[WHERE_BYTES];
     va_list args;
@@ -34,7 +33,6 @@ oriel_status oriel_fail_in(oriel_status code, const char *fmt, ...)
     used = strlen(where);
     memmove(last_error + used, last_error, sizeof(last_error) - used - 1);
     memcpy(last_error, where, used);
-    return code;
 }
 
 const char *oriel_last_error(void)

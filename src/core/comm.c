@@ -18,10 +18,11 @@ static oriel_status complete_params(const oriel_comm_params *given, oriel_comm_p
                               given->struct_size, sizeof params);
         params = *given;
     }
-    if (params.num_processes == 0)
+    if (params.num_processes == 0) {
         params.num_processes = (int)oriel_config_number(ORIEL_OPT_NUM_PROCESSES);
-    if (params.num_processes == -1)
-        params.num_processes = 1;
+        if (params.num_processes == -1)
+            params.num_processes = 1;
+    }
     if (params.process_id == -1)
         params.process_id = (int)oriel_config_number(ORIEL_OPT_PROCESS_ID);
     if (params.process_id == -1 && params.num_processes == 1)

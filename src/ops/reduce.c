@@ -94,7 +94,7 @@ static void fp_set(uint64_t state)
 /* Accumulators of one block of rows, on the stack: they stay in L1 next to the
  * sources, and each source is read once, in runs that prefetchers follow. A
  * block of dst is written when that block of every source has been read. */
-#define BLOCK_BYTES 4096
+#define BLOCK_BYTES 2048
 
 static size_t min_size(size_t a, size_t b)
 {

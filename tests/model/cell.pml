@@ -45,10 +45,16 @@
 #define STRANGER 0      /* 1: something else may revoke the comm at any time */
 #endif
 #ifndef COARSE
-#define COARSE 0        /* 1: a hold of the bucket lock is one step, to save states */
+#define COARSE 0        /* 1: what stands TOGETHER is one step, to save states */
 #endif
 #ifndef WITHOUT
 #define WITHOUT 0       /* the one rule that a mutant drops */
+#endif
+
+#if COARSE
+#define TOGETHER atomic
+#else
+#define TOGETHER
 #endif
 
 #define FAULTS (DEATHS || DEADLINES || MISMATCH || STRANGER)
@@ -149,11 +155,6 @@ bit g_gone[N * CALLERS];
 byte g_result[OPS * N];  /* 0, GOOD or FAILED */
 
 #define ABORTED   (abort_word == SET || KEEPS(CLAIMED_IS_ABORTED) && abort_word == CLAIMED)
-#if COARSE
-#define LOCK_HOLD atomic
-#else
-#define LOCK_HOLD
-#endif
 #define MINE      block[cell[way].blk]
 #define UNDECIDED (!COMMITTED(way) && !cell[way].revoked)
 
@@ -162,9 +163,11 @@ byte g_result[OPS * N];  /* 0, GOOD or FAILED */
 inline comm_abort(reason)
 {
     if
-    :: atomic { abort_word == CLEAR -> abort_word = CLAIMED };
-       abort_why = reason;
-       abort_word = SET
+    :: TOGETHER {
+           atomic { abort_word == CLEAR -> abort_word = CLAIMED };
+           abort_why = reason;
+           abort_word = SET
+       }
     :: abort_word != CLEAR
     fi
 }
@@ -324,7 +327,7 @@ inline cell_enter()
     do
     :: atomic { state == TRY && ABORTED -> state = FAILED }
     :: state == TRY && !ABORTED ->
-       LOCK_HOLD {
+       TOGETHER {
            atomic {
                if
                :: KEEPS(CREATE_UNDER_LOCK) -> bucket_lock(LATE)
@@ -437,7 +440,7 @@ inline cell_leave()
     if
     :: !last
     :: atomic { last && KEEPS(FREE_UNDER_LOCK) -> last = 0 };
-       LOCK_HOLD {
+       TOGETHER {
            bucket_lock(DEADLINES);
            if
            :: state == LOCKED -> cell_free(); bucket_unlock()

@@ -133,8 +133,8 @@ proctype rank(byte me; byte caller)
        fi;
        if
        :: state == GOOD -> cell_leave()
-       :: state == FAILED && way != NONE -> direct_wait_idle(); call_fail()
-       :: state == FAILED && way == NONE -> call_fail()
+       :: state == FAILED && way != NONE -> direct_wait_idle(); TOGETHER { call_fail() }
+       :: TOGETHER { state == FAILED && way == NONE -> call_fail() }
        fi;
        atomic { buffer[me] = 0; call_return() }
     od;

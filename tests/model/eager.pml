@@ -58,7 +58,7 @@ proctype rank(byte me; byte caller)
            :: atomic { state == GOOD && KEEPS(READ_BEFORE_LEAVE) -> eager_reduce() };
               cell_leave()
            :: state == GOOD && !KEEPS(READ_BEFORE_LEAVE) -> cell_leave(); eager_reduce()
-           :: else -> call_fail()
+           :: TOGETHER { state == FAILED -> call_fail() }
            fi;
            call_return()
         od

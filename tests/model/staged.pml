@@ -67,14 +67,11 @@ inline chunk_gather(k)
 inline staged_run()
 {
     do
-    :: d_step { CAN_PUB && KEEPS(DATA_BEFORE_COUNTER) -> chunk_store(PUB) };
-       PUB++
+    :: TOGETHER { d_step { CAN_PUB && KEEPS(DATA_BEFORE_COUNTER) -> chunk_store(PUB) }; PUB++ }
     :: d_step { CAN_PUB && !KEEPS(DATA_BEFORE_COUNTER) -> PUB++ };
        d_step { chunk_store(PUB - 1) }
-    :: d_step { CAN_RED -> chunk_reduce(RED) };
-       RED++
-    :: d_step { CAN_GET -> chunk_gather(GOT) };
-       GOT++
+    :: TOGETHER { d_step { CAN_RED -> chunk_reduce(RED) }; RED++ }
+    :: TOGETHER { d_step { CAN_GET -> chunk_gather(GOT) }; GOT++ }
     :: d_step { CAN_FINISH -> cell[way].finished++; fresh = 0 }
     :: atomic { (COMMITTED(way) || !KEEPS(SUCCESS_AFTER_COMMIT)) && GOT == K ->
                 state = GOOD; break }
@@ -102,7 +99,7 @@ proctype rank(byte me; byte caller)
            fi;
            if
            :: state == GOOD -> cell_leave()
-           :: else -> call_fail()
+           :: TOGETHER { state == FAILED -> call_fail() }
            fi;
            call_return()
         od

@@ -310,7 +310,7 @@ static void test_many(void **state)
     }
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_all_pairs),       cmocka_unit_test(test_all_pairs_staged),
@@ -319,5 +319,7 @@ int main(void)
         cmocka_unit_test(test_same_bits_eager), cmocka_unit_test(test_many),
     };
 
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

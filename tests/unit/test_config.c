@@ -108,7 +108,7 @@ static void test_bad_values_are_named(void **state)
     refuses("ORIEL_STAGING", "1T");
     refuses("ORIEL_STAGING", "40MB");
     refuses("ORIEL_STAGING", "K");
-    refuses("ORIEL_CHUNK", "100.5");
+    refuses("ORIEL_CHUNK", "5000.5");
     refuses("ORIEL_DIRECT", "2");
     refuses("ORIEL_LOG", "loud");
     refuses("ORIEL_PROCESS_ID", "-1");

@@ -18,7 +18,7 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import oriel
-from oriel import _lib
+from oriel import _lib, _world
 from oriel.bench.plan import OURS, Plan
 
 _AXIS = "ranks"
@@ -37,7 +37,7 @@ def main(arguments):
     plan = Plan.from_json(arguments[0])
     report = _take_stdout()
     jax.config.update("jax_num_cpu_devices", plan.devices)
-    jax.config.update("jax_enable_x64", True)
+    jax.config.update("jax_enable_x64", plan.dtype in ("f64", "s64", "u64", "c128"))
     oriel.init()
     mesh = Mesh(np.array(jax.devices("cpu")), (_AXIS,))
     calls = {name: _program(name, plan, mesh) for name in (OURS, *plan.peers)}
@@ -88,33 +88,63 @@ def _empty(_op):
 # ---- data ------------------------------------------------------------------------
 
 
-def _part(dtype, first, count, rank):
-    """A rank's elements [first, first + count). Sums of them are exact in every
-    dtype, and a period of five shows a chunk that landed in the wrong place."""
-    return ((np.arange(first, first + count) % 5) + 1 + rank % 2).astype(dtype)
+def _operand(dtype, count, rank):
+    """A rank's elements. Their sums are exact in every dtype, and a period of
+    five shows a chunk that landed in the wrong place."""
+    return (np.arange(count) % 5 + rank % 2 + 1).astype(dtype)
+
+
+def _wide(plan):
+    """A type in which any result of `plan` can be compared."""
+    kind = np.dtype(plan.numpy_dtype).kind if plan.dtype != "bf16" else "f"
+    return {"i": np.int64, "u": np.int64, "f": np.float64, "c": np.complex128}[kind]
+
+
+def _expected(plan, count):
+    parts = [_operand(_wide(plan), count, rank) for rank in range(plan.ranks)]
+    total = _NUMPY[plan.op].reduce(parts)
+    if plan.op == "mean":
+        return total / plan.ranks
+    return total.astype(jax.numpy.dtype(plan.numpy_dtype)).astype(_wide(plan))
 
 
 def _place(plan, mesh, nbytes):
-    dtype = jax.numpy.dtype(plan.dtype)
+    dtype = jax.numpy.dtype(plan.numpy_dtype)
     count = nbytes // dtype.itemsize
-
-    def part(index):
-        return _part(dtype, 0, count, (index[0].start or 0) // count)
-
     x = jax.make_array_from_callback(
-        (count * mesh.size,), NamedSharding(mesh, P(_AXIS)), part
+        (count * mesh.size,),
+        NamedSharding(mesh, P(_AXIS)),
+        lambda index: _operand(dtype, count, (index[0].start or 0) // count),
     )
     return jax.block_until_ready(x)
 
 
-def _expected(plan, count, ranks):
-    wide = np.int64 if np.issubdtype(np.dtype(plan.dtype), np.integer) else np.float64
-    ...
-
-
 def _warm_up(name, call, x, plan):
+    """Compiles, runs a few times, and compares the last result."""
     for _ in range(_WARM_UP):
         result = jax.block_until_ready(call(x))
+    if name == "empty":
+        return
+    expected = _expected(plan, x.size // plan.ranks)
+    for shard in result.addressable_shards:
+        got = np.asarray(shard.data).astype(expected.dtype)
+        # The last bit of a mean or of a long product may differ.
+        if not np.allclose(got, expected, rtol=1e-2):
+            wrong = int(np.argmax(~np.isclose(got, expected, rtol=1e-2)))
+            sys.exit(
+                f"oriel bench: {name} is wrong at {x.nbytes // plan.ranks} bytes: element {wrong} "
+                f"on {shard.device} is {got[wrong]}, not {expected[wrong]}"
+            )
+
+
+# ---- time ------------------------------------------------------------------------
+
+
+def _meet():
+    """Lets all processes start together: the first barrier may have to wake one,
+    the second then finds all of them awake."""
+    for _ in range(2):
+        _lib.call("oriel_comm_barrier", _world.current().comm)
 
 
 def _measure(calls, x, repetitions, seed):
@@ -128,6 +158,7 @@ def _measure(calls, x, repetitions, seed):
         shuffle(order)
         for name in order:
             call = calls[name]
+            _meet()
             start = clock()
             result = jax.block_until_ready(call(x))
             times[name].append(clock() - start)

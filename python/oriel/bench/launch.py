@@ -1,0 +1,62 @@
+"""Starts the processes of a benchmark and reads what they report."""
+
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+
+_ROOT = pathlib.Path(__file__).resolve().parents[3]  # of a source tree
+_THREADS_PER_DEVICE = 4
+_LEAST_THREADS = 16
+
+
+class LaunchError(Exception):
+    """A sentence for the person at the keyboard."""
+
+
+def find_command():
+    """The `oriel` command: beside this Python, on PATH, or built in the tree."""
+    beside = pathlib.Path(sys.executable).parent / "oriel"
+    built = [_ROOT / "build" / "oriel", _ROOT / "build" / "normal" / "oriel"]
+    for place in (beside, shutil.which("oriel"), *built):
+        if place is not None and os.access(place, os.X_OK):
+            return str(place)
+    raise LaunchError(
+        f"there is no oriel command at {beside}, on PATH or in {_ROOT / 'build'}, and several "
+        "processes need it: install the oriel package, or build the source tree"
+    )
+
+
+def _command(plan):
+    worker = [sys.executable, "-m", "oriel.bench.worker", plan.to_json()]
+    if plan.processes == 1:
+        return worker
+    return [find_command(), "run", "-n", str(plan.processes), "--no-tag", "--", *worker]
+
+
+def _environment(plan):
+    """Equal pools for all that is measured, whatever importing oriel chose here."""
+    threads = max(_LEAST_THREADS, _THREADS_PER_DEVICE * plan.devices)
+    return os.environ | {"PJRT_NPROC": str(threads)}
+
+
+def reports(plan):
+    """Yields, for each size in order, the reports of all processes."""
+    child = subprocess.Popen(
+        _command(plan), env=_environment(plan), stdout=subprocess.PIPE, text=True
+    )
+    waiting = {nbytes: [] for nbytes in plan.sizes}
+    try:
+        for text in child.stdout:
+            report = json.loads(text)
+            arrived = waiting[report["bytes"]]
+            arrived.append(report)
+            if len(arrived) == plan.processes:
+                yield arrived
+    finally:
+        child.stdout.close()
+        code = child.wait()
+    if code != 0:
+        raise LaunchError(f"the measuring processes ended with exit code {code}; see above")

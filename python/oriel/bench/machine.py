@@ -1,0 +1,57 @@
+"""Where and with what a result was measured."""
+
+import datetime
+import importlib.metadata
+import os
+import pathlib
+import platform
+import re
+import subprocess
+import sys
+
+import oriel
+
+_ROOT = pathlib.Path(__file__).resolve().parents[3]
+
+
+def _commit():
+    # An installed package may lie inside somebody else's repository.
+    if not (_ROOT / "include" / "oriel" / "oriel.h").exists():
+        return "unknown"
+    try:
+        done = subprocess.run(
+            ["git", "-C", _ROOT, "describe", "--always", "--tags", "--dirty"],
+            capture_output=True,
+            text=True,
+        )
+    except OSError:
+        return "unknown"
+    return done.stdout.strip() or "unknown"
+
+
+def _cpu_model():
+    info = pathlib.Path("/proc/cpuinfo").read_text()
+    found = re.search(r"^model name\s*:\s*(.+)$", info, re.M)
+    return found.group(1) if found else platform.machine()
+
+
+def _memory_gib():
+    return round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / (1 << 30), 1)
+
+
+def describe():
+    """Call it before measuring: it tells how busy the machine was with other work."""
+    return {
+        "commit": _commit(),
+        "version": oriel.version(),
+        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        "machine": {
+            "cpu": _cpu_model(),
+            "cores": len(os.sched_getaffinity(0)),
+            "memory_gib": _memory_gib(),
+            "kernel": platform.release(),
+            "load": round(os.getloadavg()[0], 2),
+        },
+        "jax": importlib.metadata.version("jax"),
+        "python": ".".join(map(str, sys.version_info[:3])),
+    }

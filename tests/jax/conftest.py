@@ -1,0 +1,26 @@
+"""One process with 8 CPU devices for all tests of this folder. Tests of several
+processes, and of how a program starts, run the scripts in programs/."""
+
+import importlib.util
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+if importlib.util.find_spec("oriel") is None:
+    sys.path.insert(0, str(ROOT / "python"))
+os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
+os.environ["JAX_ENABLE_X64"] = "1"
+os.environ["JAX_PLATFORMS"] = "cpu"
+
+import oriel  # noqa: E402  (before JAX makes its devices)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def world():
+    oriel.init()
+    yield
+    oriel.finalize()

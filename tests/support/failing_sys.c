@@ -1,0 +1,202 @@
+#include "support/failing_sys.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <stddef.h>
+
+static _Atomic long countdown; /* calls until one fails; 0: none will */
+static _Atomic int error_to_set;
+static const char *_Atomic victim;
+static _Atomic long held;
+
+/* Whether the call `name` is the one to fail. */
+static int fails(const char *name)
+{
+    long left = atomic_load(&countdown);
+
+    do {
+        if (left == 0)
+            return 0;
+    } while (!atomic_compare_exchange_weak(&countdown, &left, left - 1));
+    if (left != 1)
+        return 0;
+    atomic_store(&victim, name);
+    errno = atomic_load(&error_to_set);
+    return 1;
+}
+
+static int hold(int fd)
+{
+    if (fd >= 0)
+        atomic_fetch_add(&held, 1);
+    return fd;
+}
+
+static void *counted_alloc(size_t bytes)
+{
+    void *ptr = fails("alloc") ? NULL : oriel_sys_real.alloc(bytes);
+
+    if (ptr != NULL)
+        atomic_fetch_add(&held, 1);
+    return ptr;
+}
+
+static void counted_release(void *ptr)
+{
+    if (ptr != NULL)
+        atomic_fetch_sub(&held, 1);
+    oriel_sys_real.release(ptr);
+}
+
+static int counted_memfd(const char *name)
+{
+    return fails("memfd") ? -1 : hold(oriel_sys_real.memfd(name));
+}
+
+static int counted_truncate(int fd, off_t bytes)
+{
+    return fails("truncate") ? -1 : oriel_sys_real.truncate(fd, bytes);
+}
+
+static void *counted_map(size_t bytes, int fd)
+{
+    void *addr = fails("map") ? NULL : oriel_sys_real.map(bytes, fd);
+
+    if (addr != NULL)
+        atomic_fetch_add(&held, 1);
+    return addr;
+}
+
+static void counted_unmap(void *addr, size_t bytes)
+{
+    atomic_fetch_sub(&held, 1);
+    oriel_sys_real.unmap(addr, bytes);
+}
+
+static int counted_close(int fd)
+{
+    atomic_fetch_sub(&held, 1);
+    return oriel_sys_real.close(fd);
+}
+
+static int counted_socket(int domain, int type, int protocol)
+{
+    return fails("socket") ? -1 : hold(oriel_sys_real.socket(domain, type, protocol));
+}
+
+static int counted_bind(int fd, const struct sockaddr *addr, socklen_t len)
+{
+    return fails("bind") ? -1 : oriel_sys_real.bind(fd, addr, len);
+}
+
+static int counted_listen(int fd, int backlog)
+{
+    return fails("listen") ? -1 : oriel_sys_real.listen(fd, backlog);
+}
+
+static int counted_accept(int fd)
+{
+    return fails("accept") ? -1 : hold(oriel_sys_real.accept(fd));
+}
+
+static int counted_connect(int fd, const struct sockaddr *addr, socklen_t len)
+{
+    return fails("connect") ? -1 : oriel_sys_real.connect(fd, addr, len);
+}
+
+static ssize_t counted_sendmsg(int fd, const struct msghdr *msg)
+{
+    return fails("sendmsg") ? -1 : oriel_sys_real.sendmsg(fd, msg);
+}
+
+/* A descriptor that comes with the message is one more to close. */
+static ssize_t counted_recvmsg(int fd, struct msghdr *msg)
+{
+    ssize_t n = fails("recvmsg") ? -1 : oriel_sys_real.recvmsg(fd, msg);
+
+    if (n > 0 && msg->msg_control != NULL && CMSG_FIRSTHDR(msg) != NULL)
+        atomic_fetch_add(&held, 1);
+    return n;
+}
+
+static int counted_poll(struct pollfd *fds, nfds_t n, int timeout_ms)
+{
+    return fails("poll") ? -1 : oriel_sys_real.poll(fds, n, timeout_ms);
+}
+
+static int counted_eventfd(void)
+{
+    return fails("eventfd") ? -1 : hold(oriel_sys_real.eventfd());
+}
+
+static int counted_lock_byte(int fd, off_t byte)
+{
+    return fails("lock_byte") ? -1 : oriel_sys_real.lock_byte(fd, byte);
+}
+
+static int counted_locked_byte(int fd, off_t byte)
+{
+    return fails("locked_byte") ? -1 : oriel_sys_real.locked_byte(fd, byte);
+}
+
+static int counted_thread(pthread_t *thread, void *(*fn)(void *), void *arg)
+{
+    return fails("thread") ? -1 : oriel_sys_real.thread(thread, fn, arg);
+}
+
+static int counted_random(void *buf, size_t bytes)
+{
+    return fails("random") ? -1 : oriel_sys_real.random(buf, bytes);
+}
+
+static oriel_sys counted;
+
+void failing_sys_install(void)
+{
+    counted = oriel_sys_real;
+    counted.alloc = counted_alloc;
+    counted.release = counted_release;
+    counted.memfd = counted_memfd;
+    counted.truncate = counted_truncate;
+    counted.map = counted_map;
+    counted.unmap = counted_unmap;
+    counted.close = counted_close;
+    counted.socket = counted_socket;
+    counted.bind = counted_bind;
+    counted.listen = counted_listen;
+    counted.accept = counted_accept;
+    counted.connect = counted_connect;
+    counted.sendmsg = counted_sendmsg;
+    counted.recvmsg = counted_recvmsg;
+    counted.poll = counted_poll;
+    counted.eventfd = counted_eventfd;
+    counted.lock_byte = counted_lock_byte;
+    counted.locked_byte = counted_locked_byte;
+    counted.thread = counted_thread;
+    counted.random = counted_random;
+    failing_sys_arm(0, 0);
+    atomic_store(&held, 0);
+    oriel_sys_now = &counted;
+}
+
+void failing_sys_remove(void)
+{
+    oriel_sys_now = &oriel_sys_real;
+}
+
+void failing_sys_arm(long n, int error)
+{
+    atomic_store(&victim, NULL);
+    atomic_store(&error_to_set, error);
+    atomic_store(&countdown, n);
+}
+
+const char *failing_sys_victim(void)
+{
+    return atomic_load(&victim);
+}
+
+long failing_sys_held(void)
+{
+    return atomic_load(&held);
+}
