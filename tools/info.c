@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/config.h"
-#include "fabric/fabric.h"
+#include "core/heap.h"
 #include "oriel/oriel.h"
 
 #ifndef ORIEL_COMMIT

@@ -4,9 +4,9 @@
 
 #include "base/config.h"
 #include "base/sys.h"
+#include "core/heap.h"
 #include "core/store.h"
 #include "doctor.h"
-#include "fabric/fabric.h"
 #include "oriel/oriel.h"
 
 static void probe_options(oriel_report *report)

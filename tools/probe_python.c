@@ -6,7 +6,6 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -138,26 +137,6 @@ static void judge_package(oriel_report *report, const char *version)
         oriel_report_add(report, "oriel for Python", ORIEL_FINDING_OK, "", "", "%s", version);
 }
 
-/* XLA waits for its collectives inside its own pool: with fewer threads than
- * that needs, independent operations of several devices stop for ever. */
-static void probe_threads(oriel_report *report)
-{
-    const char *given = getenv("PJRT_NPROC") != NULL ? getenv("PJRT_NPROC") : getenv("NPROC");
-    const int enough = 16;
-
-    if (given != NULL && atoi(given) < enough)
-        oriel_report_add(report, "XLA's threads", ORIEL_FINDING_WARN,
-                         "with several CPU devices in one process XLA may wait for ever",
-                         "unset PJRT_NPROC and NPROC: `import oriel` then chooses",
-                         "PJRT_NPROC or NPROC asks for %s", given);
-    else
-        oriel_report_add(report, "XLA's threads", ORIEL_FINDING_OK,
-                         "`import oriel` before jax is used asks for at least 16, 4 for each "
-                         "device, where nothing is set",
-                         "", "%s%s", given != NULL ? "asked for: " : "left to oriel",
-                         given != NULL ? given : "");
-}
-
 void oriel_probe_python(oriel_report *report)
 {
     char python[PATH_MAX];
@@ -183,5 +162,4 @@ void oriel_probe_python(oriel_report *report)
     judge_python(report, python, versions[0]);
     judge_jax(report, versions[1], versions[2]);
     judge_package(report, versions[3]);
-    probe_threads(report);
 }

@@ -82,7 +82,7 @@
 #define LEAVE_KEEPS_SUCCESS     15
 #define LEAVE_ABORTS_WHEN_LATE  16
 #define FREE_UNDER_LOCK         17
-#define CREATE_UNDER_LOCK       18
+#define ENTER_UNDER_LOCK        18
 #define RESET_AT_CREATE         19
 
 #define PAYLOAD_BEFORE_ARRIVE   20
@@ -99,8 +99,8 @@
 #define TOUCH_AFTER_ALL_ARRIVED 40
 #define CLAIM_BEFORE_TOUCH      41
 #define CLAIM_CHECKS_REVOKED    42
-#define REVOKER_WAITS_FOR_IDLE  43
-#define OBSERVER_WAITS_FOR_IDLE 44
+#define REVOKER_DRAINS          43
+#define OBSERVER_DRAINS         44
 #define COUNT_AFTER_TOUCH       45
 
 /* The comm's abort word. */
@@ -156,7 +156,6 @@ byte g_result[OPS * N];  /* 0, GOOD or FAILED */
 
 #define ABORTED   (abort_word == SET || KEEPS(CLAIMED_IS_ABORTED) && abort_word == CLAIMED)
 #define MINE      block[cell[way].blk]
-#define UNDECIDED (!COMMITTED(way) && !cell[way].revoked)
 
 /* ---- comm: the abort word ---------------------------------------------- */
 
@@ -196,7 +195,7 @@ inline bucket_lock(may_fire)
 inline bucket_unlock()
 {
     d_step {
-        assert(lock_word == me + 1 || !KEEPS(CREATE_UNDER_LOCK));
+        assert(lock_word == me + 1 || !KEEPS(ENTER_UNDER_LOCK));
         lock_word = 0
     }
 }
@@ -285,12 +284,11 @@ inline cell_create()
 }
 
 /* The first reason stays: MISMATCH goes in only together with REVOKED. */
-inline cell_mismatch()
+inline revoke_mismatch()
 {
-    cell[way].second = record;
     if
-    :: KEEPS(MISMATCH_IN_ONE_STEP)
-    :: !KEEPS(MISMATCH_IN_ONE_STEP) -> cell[way].revoked = 1
+    :: KEEPS(MISMATCH_IN_ONE_STEP) -> cell[way].second = record
+    :: else -> cell[way].revoked = 1
     fi;
     d_step {
         if
@@ -299,7 +297,7 @@ inline cell_mismatch()
            cell[way].mismatch = 1
         :: else
         fi;
-        state = ENTERED
+        state = FAILED
     }
 }
 
@@ -330,8 +328,8 @@ inline cell_enter()
        TOGETHER {
            atomic {
                if
-               :: KEEPS(CREATE_UNDER_LOCK) -> bucket_lock(LATE)
-               :: !KEEPS(CREATE_UNDER_LOCK) -> state = LOCKED
+               :: KEEPS(ENTER_UNDER_LOCK) -> bucket_lock(LATE)
+               :: !KEEPS(ENTER_UNDER_LOCK) -> state = LOCKED
                fi;
                if
                :: state == LOCKED -> cell_look_up()
@@ -340,7 +338,7 @@ inline cell_enter()
            };
            if
            :: state == MISSING -> cell_create()
-           :: state == DIFFERS && KEEPS(MISMATCH_REVOKES) -> cell_mismatch()
+           :: state == DIFFERS && KEEPS(MISMATCH_REVOKES) -> revoke_mismatch()
            :: atomic { state == DIFFERS && !KEEPS(MISMATCH_REVOKES) -> state = FAILED }
            :: else
            fi;
@@ -353,7 +351,6 @@ inline cell_enter()
 
 /* ---- arrive, revoke ---------------------------------------------------- */
 
-/* `last` says whether this was the n-th arrival. */
 inline cell_arrive()
 {
     MINE.here[me] = 1;
@@ -363,7 +360,6 @@ inline cell_arrive()
         :: else ->
            assert(cell[way].used && cell[way].arrived < N);
            cell[way].arrived++;
-           last = (cell[way].arrived == N);
            state = ARRIVED
         fi
     }
@@ -373,31 +369,28 @@ inline cell_arrive()
  * and the caller goes on. */
 inline cell_revoke()
 {
-    if
-    :: atomic { !KEEPS(ABORT_GOES_BY_THE_WORD) -> state = FAILED }
-    :: atomic { !KEEPS(REVOKE_CHECKS_COMMIT) -> cell[way].revoked = 1; state = FAILED }
-    :: !KEEPS(REVOKE_IS_ONE_STEP) && !COMMITTED(way) ->
-       atomic { cell[way].revoked = 1; state = FAILED }
-    :: !KEEPS(REVOKE_IS_ONE_STEP) && COMMITTED(way)
-    :: else ->
-       d_step {
-           if
-           :: COMMITTED(way)
-           :: else -> cell[way].revoked = 1; revoker = 1
-           fi
-       }
-    fi
+    d_step {
+        if
+        :: COMMITTED(way) && KEEPS(REVOKE_CHECKS_COMMIT)
+        :: else -> cell[way].revoked = 1; revoker = 1
+        fi
+    }
 }
 
-/* The two ways in which every wait of an arrived caller can end early. */
+#define UNDECIDED                                                              \
+    (!cell[way].revoked && (!COMMITTED(way) || !KEEPS(REVOKE_CHECKS_COMMIT)))
+#define POLLS_ABORT (ABORTED && KEEPS(WAIT_POLLS_ABORT))
+#define DEADLINE    (LATE && KEEPS(WAIT_HAS_DEADLINE))
+
+/* How a wait of an arrived caller ends early: by the word, which an abort or a
+ * deadline asks to be REVOKED. The last two are mutants. */
 #define GIVING_UP                                                              \
-    :: ABORTED && KEEPS(WAIT_POLLS_ABORT) &&                                   \
-       (UNDECIDED || !KEEPS(ABORT_GOES_BY_THE_WORD)) ->                        \
-       cell_revoke()                                                           \
-    :: atomic { LATE && KEEPS(WAIT_HAS_DEADLINE) && UNDECIDED -> why = WHY_LATE }; \
-       cell_revoke()                                                           \
-    :: atomic { !COMMITTED(way) && cell[way].revoked -> state = FAILED; break } \
-    :: atomic { state == FAILED -> break }
+    :: atomic { cell[way].revoked && KEEPS(ABORT_GOES_BY_THE_WORD) -> state = FAILED; break } \
+    :: atomic { POLLS_ABORT && UNDECIDED -> cell_revoke() }                    \
+    :: atomic { DEADLINE && UNDECIDED -> why = WHY_LATE; cell_revoke() }       \
+    :: atomic { ABORTED && !KEEPS(ABORT_GOES_BY_THE_WORD) -> state = FAILED; break } \
+    :: DEADLINE && !COMMITTED(way) && !KEEPS(REVOKE_IS_ONE_STEP) ->            \
+       atomic { cell[way].revoked = 1; state = FAILED; break }
 
 /* ---- leave ------------------------------------------------------------- */
 
@@ -444,8 +437,7 @@ inline cell_leave()
            bucket_lock(DEADLINES);
            if
            :: state == LOCKED -> cell_free(); bucket_unlock()
-           :: state == FAILED && why == WHY_LATE && KEEPS(LEAVE_ABORTS_WHEN_LATE) ->
-              comm_abort(WHY_LATE)
+           :: state == FAILED && KEEPS(LEAVE_ABORTS_WHEN_LATE) -> comm_abort(WHY_LATE)
            :: else
            fi
        };

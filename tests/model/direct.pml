@@ -6,9 +6,6 @@
 #ifndef K
 #define K 2             /* chunks */
 #endif
-#ifndef SMALL
-#define SMALL 0         /* 1: the last arriver does everything */
-#endif
 
 #define COMMITTED(w)      (cell[w].finished == N)
 #define BLOCK_FIELDS      byte next; byte done;
@@ -18,31 +15,50 @@
 
 byte buffer[N];         /* op + 1 while lent to that operation, else the owner's own */
 
-inline buffers_touch()
-{
-    for (i : 0 .. N - 1) {
-        assert(buffer[i] == op + 1)
-    }
-    i = 0
-}
-
-inline direct_claim()
+/* Leaves `fresh` == 0, or NONE when the operation is revoked. */
+inline cell_claim()
 {
     d_step {
         if
         :: cell[way].revoked && KEEPS(CLAIM_CHECKS_REVOKED) -> fresh = NONE
         :: else ->
-           cell[way].touching = cell[way].touching + (KEEPS(CLAIM_BEFORE_TOUCH) -> 1 : 0);
-           fresh = 0
+           fresh = 0;
+           if
+           :: KEEPS(CLAIM_BEFORE_TOUCH) -> cell[way].touching++
+           :: else
+           fi
         fi
     }
 }
 
-inline direct_release()
+inline cell_release()
 {
     d_step {
-        cell[way].touching = cell[way].touching - (KEEPS(CLAIM_BEFORE_TOUCH) -> 1 : 0);
-        fresh = NONE
+        if
+        :: KEEPS(CLAIM_BEFORE_TOUCH) -> cell[way].touching--
+        :: else
+        fi
+    }
+}
+
+/* Everybody who fails waits, not the revoker alone. Claimers are running threads
+ * of this process in the middle of one chunk, so this wait needs no deadline. */
+inline cell_drain()
+{
+    if
+    :: cell[way].touching == 0
+    :: revoker && !KEEPS(REVOKER_DRAINS)
+    :: !revoker && !KEEPS(OBSERVER_DRAINS)
+    fi
+}
+
+inline direct_chunk()
+{
+    d_step {
+        for (i : 0 .. N - 1) {
+            assert(buffer[i] == op + 1)
+        }
+        i = 0
     }
 }
 
@@ -59,31 +75,40 @@ inline direct_count()
     }
 }
 
-/* Claims anew for each chunk, so that a revoker waits for one chunk at most. */
+/* Claims anew for each chunk, so that a failing rank waits for one chunk at
+ * most. `fresh` is the chunk. */
 inline direct_work()
 {
     do
-    :: direct_claim();
+    :: atomic { MINE.next >= K -> break }
+    :: atomic { MINE.next < K -> skip };
+       atomic {
+           cell_claim();
+           if
+           :: fresh == NONE -> break
+           :: else
+           fi
+       };
+       d_step { fresh = MINE.next; MINE.next++ };
        if
-       :: atomic { fresh == NONE -> break }
-       :: d_step { fresh != NONE -> fresh = MINE.next; MINE.next++ }
-       fi;
-       if
-       :: fresh >= K -> direct_release(); break
-       :: d_step { fresh < K && KEEPS(COUNT_AFTER_TOUCH) -> buffers_touch() };
+       :: atomic { fresh < K && KEEPS(COUNT_AFTER_TOUCH) -> direct_chunk() };
+          cell_release();
           direct_count()
-       :: atomic { fresh < K && !KEEPS(COUNT_AFTER_TOUCH) -> direct_count() };
-          d_step { buffers_touch() }
+       :: atomic { fresh < K && !KEEPS(COUNT_AFTER_TOUCH) -> skip };
+          direct_count();
+          direct_chunk();
+          cell_release()
+       :: atomic { fresh >= K -> cell_release() }
        fi;
-       direct_release()
-    od
+       fresh = NONE
+    od;
+    fresh = NONE
 }
 
-/* All arrived, or the operation is revoked. */
-inline direct_wait_arrivals()
+inline wait_arrivals()
 {
     do
-    :: cell[way].arrived == N || !KEEPS(TOUCH_AFTER_ALL_ARRIVED) -> break
+    :: atomic { cell[way].arrived == N || !KEEPS(TOUCH_AFTER_ALL_ARRIVED) -> break }
     GIVING_UP
     od
 }
@@ -94,17 +119,6 @@ inline direct_wait()
     :: atomic { COMMITTED(way) -> state = GOOD; break }
     GIVING_UP
     od
-}
-
-/* The revoker and everybody else who fails: claimers are running threads of this
- * process, so the wait is short. */
-inline direct_wait_idle()
-{
-    if
-    :: cell[way].touching == 0
-    :: revoker && !KEEPS(REVOKER_WAITS_FOR_IDLE)
-    :: !revoker && !KEEPS(OBSERVER_WAITS_FOR_IDLE)
-    fi
 }
 
 proctype rank(byte me; byte caller)
@@ -120,20 +134,17 @@ proctype rank(byte me; byte caller)
        :: else
        fi;
        if
-       :: state == ARRIVED && !SMALL -> direct_wait_arrivals()
+       :: state == ARRIVED -> wait_arrivals()
        :: else
        fi;
        if
-       :: state == ARRIVED && (!SMALL || last) -> last = 0; direct_work()
-       :: else
-       fi;
-       if
-       :: state == ARRIVED -> direct_wait()
+       :: state == ARRIVED -> direct_work(); direct_wait()
        :: else
        fi;
        if
        :: state == GOOD -> cell_leave()
-       :: state == FAILED && way != NONE -> direct_wait_idle(); TOGETHER { call_fail() }
+       :: atomic { state == FAILED && way != NONE -> cell_drain() };
+          TOGETHER { call_fail() }
        :: TOGETHER { state == FAILED && way == NONE -> call_fail() }
        fi;
        atomic { buffer[me] = 0; call_return() }

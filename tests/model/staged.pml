@@ -73,11 +73,10 @@ inline staged_run()
     :: TOGETHER { d_step { CAN_RED -> chunk_reduce(RED) }; RED++ }
     :: TOGETHER { d_step { CAN_GET -> chunk_gather(GOT) }; GOT++ }
     :: d_step { CAN_FINISH -> cell[way].finished++; fresh = 0 }
-    :: atomic { (COMMITTED(way) || !KEEPS(SUCCESS_AFTER_COMMIT)) && GOT == K ->
-                state = GOOD; break }
+    :: atomic { GOT == K && (COMMITTED(way) || !KEEPS(SUCCESS_AFTER_COMMIT)) ->
+                state = GOOD; fresh = NONE; break }
     GIVING_UP
-    od;
-    fresh = NONE
+    od
 }
 
 proctype rank(byte me; byte caller)

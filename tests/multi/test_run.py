@@ -82,7 +82,7 @@ class Launcher:
 
         process = subprocess.Popen(
             [command, *map(str, args)],
-            stdin=subprocess.DEVNULL,
+            stdin=options.pop("stdin", subprocess.DEVNULL),
             stdout=options.pop("stdout", subprocess.PIPE),
             stderr=subprocess.PIPE,
             env=self.environment(env),
@@ -161,6 +161,13 @@ def test_environment_of_each_process(oriel):
     assert store.removeprefix("unix:") not in pathlib.Path("/proc/net/unix").read_text()
 
 
+def test_each_variable_is_there_once(oriel):
+    outer = {"ORIEL_PROCESS_ID": "7", "ORIEL_STORE": "outer"}
+    lines = lines_of(oriel.run("run", "-n", 1, "env", env=outer).stdout, 0)
+    names = sorted(line.split("=")[0] for line in lines if line.startswith("ORIEL_"))
+    assert names == ["ORIEL_NUM_PROCESSES", "ORIEL_PROCESS_ID", "ORIEL_SECRET", "ORIEL_STORE"]
+
+
 def test_each_run_has_its_own_secret(oriel):
     assert len({oriel.sh(1, "echo $ORIEL_SECRET").stdout for _ in range(2)}) == 2
 
@@ -175,7 +182,9 @@ def test_the_store_listens(oriel):
 
 
 def test_input_is_empty(oriel):
-    assert oriel.run("run", "-n", 2, "cat").returncode == 0
+    process = oriel.start("run", "-n", 2, "cat", stdin=subprocess.PIPE)
+    assert process.wait(timeout=LIMIT) == 0
+    process.stdin.close()
 
 
 def test_each_process_leads_a_group(oriel):
@@ -184,16 +193,16 @@ def test_each_process_leads_a_group(oriel):
     assert sorted(done.stdout.splitlines()) == ["[0] True", "[1] True"]
 
 
-def test_signals_and_limits_of_a_process_are_the_callers(oriel):
-    script = "grep -E '^Sig(Blk|Ign)' /proc/self/status; ulimit -Sn"
-    plain = subprocess.run(
-        ["sh", "-c", f"trap - PIPE; {script}"],
-        capture_output=True,
-        text=True,
-        timeout=LIMIT,
-        preexec_fn=lambda: [signal.signal(n, signal.SIG_DFL) for n in (1, 2, 3)],
-    )
-    assert lines_of(oriel.sh(1, script).stdout, 0) == plain.stdout.splitlines()
+def test_signals_of_a_process_are_the_callers(oriel):
+    done = oriel.run("run", "-n", 1, "grep", "-E", "^Sig(Blk|Ign)", "/proc/self/status")
+    assert lines_of(done.stdout, 0) == ["SigBlk:\t0000000000000000", "SigIgn:\t0000000000000000"]
+
+
+def test_limits_of_a_process_are_the_callers(oriel):
+    script = f"ulimit -Sn 300; {ORIEL} run -n 1 sh -c 'ulimit -Sn; ulimit -Hn'"
+    done = oriel.run("-c", f"ulimit -Hn; {script}", command="/bin/sh")
+    hard, *inner = done.stdout.split("\n")
+    assert inner[:2] == ["[0] 300", f"[0] {hard}"]
 
 
 # ---- exit codes -------------------------------------------------------------
@@ -214,9 +223,10 @@ def test_killed_process_is_named(oriel):
 
 
 def test_last_words_come_before_the_sentence(oriel):
-    done = oriel.sh(1, "seq 2000 >&2; exit 4")
+    count = 500_000  # more than fits into the buffers on the way
+    done = oriel.sh(1, f"seq {count} >&2; exit 4")
     lines = done.stderr.splitlines()
-    assert lines[:-1] == [f"[0] {i}" for i in range(1, 2001)]
+    assert lines[:-1] == [f"[0] {i}" for i in range(1, count + 1)]
     assert re.fullmatch(r"oriel run: process 0 \(pid \d+\) exited with code 4", lines[-1])
 
 
@@ -379,7 +389,7 @@ def test_sigkill_for_those_that_ignore_sigterm(oriel):
     script = '[ $ORIEL_PROCESS_ID = 0 ] && exit 3; trap "" TERM; sleep 1000'
     start = time.monotonic()
     done = oriel.sh(2, script, "--grace", 0.1)
-    assert time.monotonic() - start >= 2.1
+    assert 2.1 <= time.monotonic() - start < 9
     assert done.returncode == 3
     assert "process 1 still runs 2 s after SIGTERM; sending SIGKILL" in done.stderr
 
@@ -388,6 +398,7 @@ def test_stopped_process_is_ended(oriel):
     script = "[ $ORIEL_PROCESS_ID = 0 ] && exit 3; kill -STOP $$"
     done = oriel.sh(2, script, "--grace", 0.1)
     assert done.returncode == 3
+    assert "SIGTERM" in done.stderr and "SIGKILL" not in done.stderr
 
 
 @pytest.mark.parametrize("code", [0, 5])
@@ -416,21 +427,17 @@ def test_output_of_grandchildren_is_kept(oriel):
 
 
 def test_orphans_are_collected_while_the_run_goes_on(oriel, tmp_path):
-    fifo = tmp_path / "go"
-    os.mkfifo(fifo)
-    script = f"(true & echo $! > {tmp_path}/pid); read word < {fifo}"
-    process = oriel.start("run", "-n", 1, "--", "sh", "-c", script)
-    with open(fifo, "w") as go:  # opens when the process reads: the orphan has been started
-        pid = int((tmp_path / "pid").read_text())
-        try:
-            wait_for_end([os.pidfd_open(pid)])
-        except ProcessLookupError:
-            pass
-        deadline = time.monotonic() + 10
-        while pathlib.Path(f"/proc/{pid}").exists():
-            assert time.monotonic() < deadline, "the orphan stays a zombie"
-            os.sched_yield()
-        go.write("on\n")
+    for name in ("parent", "orphan"):
+        os.mkfifo(tmp_path / name)
+    script = "(cat orphan & echo $!); read word < parent"
+    process = oriel.start("run", "-n", 1, "--", "sh", "-c", script, cwd=tmp_path)
+    (pid,) = read_numbers(process.stdout, 1)
+    (tmp_path / "orphan").write_text("")  # ends it
+    deadline = time.monotonic() + 10
+    while pathlib.Path(f"/proc/{pid}").exists():
+        assert time.monotonic() < deadline, "the orphan stays a zombie"
+        os.sched_yield()
+    (tmp_path / "parent").write_text("go on\n")
     assert process.wait(timeout=LIMIT) == 0
 
 
@@ -506,15 +513,16 @@ def test_hangup_is_ignored_under_nohup(oriel):
     assert process.wait(timeout=LIMIT) == 143
 
 
-def test_killed_launcher_leaves_nothing(oriel):
+@pytest.mark.parametrize("kill", [os.kill, os.killpg])
+def test_killed_launcher_leaves_nothing(oriel, kill):
     script = 'trap "" TERM HUP; sleep 1000 & echo $!; echo $$; wait'
-    process = oriel.start("run", "-n", 3, "--", "sh", "-c", script)
+    process = oriel.start("run", "-n", 3, "--", "sh", "-c", script, start_new_session=True)
     pidfds = [os.pidfd_open(pid) for pid in read_numbers(process.stdout, 6)]
     others = marked_processes(oriel.mark.encode())
     assert len(others) == 8  # the launcher, its keeper, three shells and their children
     pidfds += [os.pidfd_open(pid) for pid, comm in others if comm == "oriel-keeper"]
     assert len(pidfds) == 7
-    process.kill()
+    kill(process.pid, signal.SIGKILL)
     wait_for_end(pidfds)
 
 
@@ -642,7 +650,6 @@ def test_doctor(oriel):
         ({"ORIEL_STORE": "unix:@x"}, "store", "warn", "only the user id"),
         ({"ORIEL_STORE": "unix:@x", "ORIEL_SECRET": "s"}, "store", "ok", "same user"),
         ({"ORIEL_TIMEOUT": 'so"on\\'}, "options", "error", 'so"on\\'),
-        ({"NPROC": "2"}, "XLA's threads", "warn", "for ever"),
         ({"PATH": "/nonexistent"}, "python", "missing", "no python3"),
     ],
 )

@@ -257,8 +257,8 @@ static void test_no_store(void **state)
 
 static void test_bad_stores(void **state)
 {
-    static const char *const bad[] = {"nonsense", "unix:", "unix:/tmp/x",     "unix:@",
-                                      ":7",       "host:", "127.0.0.1:99999", "127.0.0.1:x"};
+    static const char *const bad[] = {"nonsense",    "unix:", "unix:/tmp/x",     "unix:@",
+                                      "127.0.0.1:0", "host:", "127.0.0.1:99999", "127.0.0.1:x"};
     oriel_comm_params params = params_of(0, 2, 1);
 
     (void)state;
