@@ -15,7 +15,7 @@ VENV := .venv/bin
 demo: python
 	@$(PYTHON) scripts/setup.py demo
 	@echo "[4/4] running 4 processes ..."
-	@$(VENV)/oriel run -n 4 -- $(VENV)/python examples/01_all_reduce/all_reduce.py
+	@$(VENV)/oriel run --no-tag -n 4 -- $(VENV)/python examples/01_all_reduce/all_reduce.py
 
 test: python
 	@sh scripts/setup_debian.sh

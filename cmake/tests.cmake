@@ -6,13 +6,19 @@
 #   /* processes: 4 */            run it as `oriel run -n 4 -- program`
 # Exit code 77 is a skip; the program prints the reason.
 
+# What they share: tests/support/*.c, included as "support/x.h".
 file(GLOB support_sources CONFIGURE_DEPENDS tests/support/*.c)
+if(support_sources)
+    add_library(oriel_test_support STATIC ${support_sources})
+    target_link_libraries(oriel_test_support PUBLIC oriel_core)
+    target_include_directories(oriel_test_support PUBLIC ${CMAKE_SOURCE_DIR}/tests)
+endif()
 
 function(oriel_test_program source)
     get_filename_component(name ${source} NAME_WE)
-    add_executable(${name} ${source} ${support_sources})
-    target_link_libraries(${name} PRIVATE oriel_core)
-    target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR}/tests)
+    add_executable(${name} ${source})
+    target_link_libraries(${name} PRIVATE
+        $<TARGET_NAME_IF_EXISTS:oriel_test_support> oriel_core)
     set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
 endfunction()
 

@@ -3,6 +3,7 @@
 import atexit
 import ctypes
 import dataclasses
+import os
 import sys
 import threading
 import time
@@ -23,6 +24,7 @@ _world = None
 _last_shape = None  # of the world before: programs lowered for another are stale
 _count = 0  # of comms made: the store keeps old keys
 _registered = False
+_broken = False  # the last world ended in a failure
 
 
 @dataclasses.dataclass
@@ -69,7 +71,7 @@ def init(
 
     A second call keeps the world if it asks for the same, and fails otherwise.
     """
-    global _world, _last_shape
+    global _world, _last_shape, _broken
 
     asked = {
         "process_id": process_id,
@@ -91,7 +93,10 @@ def init(
         if shortage := _threads.shortage(len(devices)):
             raise OrielError(shortage, Status.INVALID)
         _register()
+        if place.num_processes > 1:
+            _make_fingerprints_equal()
         _world = _join(place, devices, asked, timeout)
+        _broken = False
         shape = (_world.size, _world.first_rank, _world.rank_of)
         if _last_shape not in (None, shape):
             jax.clear_caches()
@@ -102,11 +107,12 @@ def finalize():
     """Leaves the world. Collective, like init; without a world it does nothing.
 
     After a failure it waits for nobody. A new init may follow."""
-    global _world
+    global _world, _broken
 
     with _lock:
         if _world is None:
             return
+        _broken = _has_failed(_world)
         comm, _world = _world.comm, None
         _lib.load().oriel_ffi_detach(float("inf"))  # operations have deadlines
         _lib.call("oriel_comm_destroy", comm)
@@ -204,6 +210,17 @@ def _ranks_of_processes(devices):
     return {device.id: i for i, device in enumerate(ordered)}
 
 
+def _make_fingerprints_equal():
+    """Keeps source lines out of compiled programs.
+
+    Runs of a program are matched between processes by a number that XLA derives
+    from the program's fingerprint, and that covers the lines it was called from:
+    two processes that call one jitted function from two lines would wait for
+    each other."""
+    if "JAX_TRACEBACK_IN_LOCATIONS_LIMIT" not in os.environ:
+        jax.config.update("jax_traceback_in_locations_limit", 0)
+
+
 def _register():
     """Tells XLA about the custom call; once per process."""
     global _registered
@@ -243,24 +260,22 @@ def _leave_at_exit():
 
     A process that ended well stays a while: programs it started but never
     looked at may still be running, and others may be waiting for their part."""
-    global _world
+    global _world, _broken
 
-    if _world is None:
-        return
-    world, _world = _world, None
-    lib = _lib.load()
-    for rank in range(world.first_rank, world.first_rank + world.local_size):
-        world.leaving[rank].value = 1
-    failed = getattr(sys, "last_value", None) is not None or _has_failed(world)
-    if not failed:
-        _wait_for_others(world, _EXIT_WAIT)
-        failed = _has_failed(world) and not _all_leaving(world)
-    elif _meet.started_distributed and world.process_id == 0:
-        # JAX ends every process once its coordinator is gone.
-        _wait_for_others(world, _FAILED_WAIT)
-    lib.oriel_ffi_detach(0.0 if failed else _FLIGHT_WAIT)
-    lib.oriel_comm_abandon(world.comm)
-    if failed and _meet.started_distributed:
+    if _world is not None:
+        world, _world = _world, None
+        lib = _lib.load()
+        for rank in range(world.first_rank, world.first_rank + world.local_size):
+            world.leaving[rank].value = 1
+        _broken = getattr(sys, "last_value", None) is not None or _has_failed(world)
+        if not _broken:
+            _wait_for_others(world, _EXIT_WAIT)
+            _broken = _has_failed(world) and not _all_leaving(world)
+        lib.oriel_ffi_detach(0.0 if _broken else _FLIGHT_WAIT)
+        lib.oriel_comm_abandon(world.comm)
+    if _broken and _meet.started_distributed:
+        if _compat.distributed_state().process_id == 0:
+            time.sleep(_FAILED_WAIT)  # JAX ends the others once its coordinator is gone
         _compat.forget_distributed()
 
 
@@ -273,9 +288,6 @@ def _all_leaving(world):
 
 
 def _wait_for_others(world, seconds):
-    failed = _has_failed(world)
     end = time.monotonic() + seconds
-    while not _all_leaving(world) and time.monotonic() < end:
-        if not failed and _has_failed(world):
-            return
+    while not _all_leaving(world) and not _has_failed(world) and time.monotonic() < end:
         time.sleep(0.002)

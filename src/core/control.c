@@ -113,6 +113,8 @@ oriel_status oriel_comm_agree(oriel_comm *comm, oriel_status mine, double timeou
     oriel_status st;
     oriel_status all;
 
+    if (oriel_comm_aborted(comm))
+        return oriel_comm_failure(comm);
     vote(&h->control_vote[round & 1], (uint32_t)mine);
     atomic_store(&comm->heap.procs[comm->process].control_round, round + 1);
     if (arrive(comm, &round) != 0)

@@ -94,10 +94,8 @@ oriel_status oriel_frame_decode(const uint8_t *bytes, size_t len, oriel_frame *f
     }
     length = take_u32(bytes);
     key_len = take_u16(bytes + 6);
-    if (length > ORIEL_FRAME_PAYLOAD_MAX || key_len > length)
-        return oriel_fail(ORIEL_ERR_INVALID,
-                          "frame of %u bytes with a key of %u, at most %d are allowed", length,
-                          key_len, ORIEL_FRAME_PAYLOAD_MAX);
+    if (key_len > length)
+        return oriel_fail(ORIEL_ERR_INVALID, "frame of %u bytes with a key of %u", length, key_len);
     st = frame_check(bytes[4], bytes[5], key_len, length - key_len, take_u32(bytes + 8));
     if (st != ORIEL_OK)
         return st;

@@ -28,22 +28,16 @@ bit asleep[2];
 bit dead[2];
 bit g_died;
 
-inline wake(who_p)
+inline wake()
 {
-    d_step {
+    atomic {
         if
-        :: who_p == 0
-        :: else ->
-           if
-           :: asleep[0] -> asleep[0] = 0;
-              if
-              :: KEEPS(WAKE_ALL) -> asleep[1] = 0
-              :: else
-              fi
-           :: else -> asleep[1] = 0
-           fi
+        :: seen == 0
+        :: seen > 0 && KEEPS(WAKE_ALL) -> asleep[0] = 0; asleep[1] = 0
+        :: seen > 0 && !KEEPS(WAKE_ALL) -> asleep[0] = 0
+        :: seen > 0 && !KEEPS(WAKE_ALL) -> asleep[1] = 0
         fi;
-        who_p = 0
+        seen = 0
     }
 }
 
@@ -51,7 +45,7 @@ inline ring()
 {
     bell++;
     seen = sleepers;
-    wake(seen)
+    wake()
 }
 
 proctype ringer(byte me)
@@ -65,7 +59,7 @@ proctype ringer(byte me)
            seen = sleepers;
            arrived++;
            bell++;
-           wake(seen)
+           wake()
         :: else -> arrived++; ring()
         fi
     } unless {

@@ -23,6 +23,9 @@
 #ifndef SAME_KEY
 #define SAME_KEY 1      /* 1: the key comes again in each round */
 #endif
+#ifndef SAME_RECORD
+#define SAME_RECORD 1   /* 1: so does the record */
+#endif
 #ifndef WAYS
 #define WAYS 1          /* ways of the one bucket: 1 or 2 */
 #endif
@@ -460,15 +463,14 @@ inline cell_leave()
     state = 0; why = 0; op = 0; key = 0; record = 0; i = 0;                    \
     way = NONE; fresh = NONE; last = 0; revoker = 0
 
-/* Each operation has a record of its own, the same on all ranks but those that
- * are to differ. */
 inline call_begin()
 {
     d_step {
         state = TRY;
         op = caller * ROUNDS + round;
         key = caller * ROUNDS + (SAME_KEY -> 0 : round) + 1;
-        record = op + 1 + (me + MISMATCH >= N && round == 0 -> 100 : 0)
+        record = (SAME_RECORD -> 0 : op) + 1 +
+                 (me + MISMATCH >= N && round == 0 -> 100 : 0)
     }
 }
 

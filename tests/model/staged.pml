@@ -51,30 +51,33 @@ inline chunk_gather(k)
     i = 0
 }
 
-#define PUB MINE.pub[me]
-#define RED MINE.red[me]
-#define GOT MINE.got[me]
-
-#define CAN_PUB (PUB < K && (ALL(got, PUB + 1 - D) || !KEEPS(PUB_WAITS_FOR_GOT)))
-#define CAN_RED (RED < K && (ALL(pub, RED + 1) || PUB > RED && !KEEPS(RED_WAITS_FOR_PUB)))
-#define CAN_GET (GOT < K && (ALL(red, GOT + 1) || RED > GOT && !KEEPS(GOT_WAITS_FOR_RED)))
+#define CAN_PUB (pub < K && (ALL(got, pub + 1 - D) || !KEEPS(PUB_WAITS_FOR_GOT)))
+#define CAN_RED (red < pub && (ALL(pub, red + 1) || !KEEPS(RED_WAITS_FOR_PUB)))
+#define CAN_GET (got < red && (ALL(red, got + 1) || !KEEPS(GOT_WAITS_FOR_RED)))
 
 /* `fresh` tells that the own finish has been counted. */
 #define CAN_FINISH                                                             \
-    (fresh == NONE && (RED == K || PUB == K && !KEEPS(FINISH_AFTER_RED)) &&    \
+    (fresh == NONE && (red == K || pub == K && !KEEPS(FINISH_AFTER_RED)) &&    \
      (!cell[way].revoked || !KEEPS(FINISH_CHECKS_REVOKED)))
+
+/* pub, red and got are the caller's own progress, of which the counters in the
+ * block tell the others. */
+#define FORGET_PROGRESS d_step { pub = 0; red = 0; got = 0; fresh = NONE }
 
 inline staged_run()
 {
     do
-    :: TOGETHER { d_step { CAN_PUB && KEEPS(DATA_BEFORE_COUNTER) -> chunk_store(PUB) }; PUB++ }
-    :: d_step { CAN_PUB && !KEEPS(DATA_BEFORE_COUNTER) -> PUB++ };
-       d_step { chunk_store(PUB - 1) }
-    :: TOGETHER { d_step { CAN_RED -> chunk_reduce(RED) }; RED++ }
-    :: TOGETHER { d_step { CAN_GET -> chunk_gather(GOT) }; GOT++ }
+    :: TOGETHER {
+           d_step { CAN_PUB && KEEPS(DATA_BEFORE_COUNTER) -> chunk_store(pub); pub++ };
+           MINE.pub[me] = pub
+       }
+    :: d_step { CAN_PUB && !KEEPS(DATA_BEFORE_COUNTER) -> pub++; MINE.pub[me] = pub };
+       d_step { chunk_store(pub - 1) }
+    :: TOGETHER { d_step { CAN_RED -> chunk_reduce(red); red++ }; MINE.red[me] = red }
+    :: TOGETHER { d_step { CAN_GET -> chunk_gather(got); got++ }; MINE.got[me] = got }
     :: d_step { CAN_FINISH -> cell[way].finished++; fresh = 0 }
-    :: atomic { GOT == K && (COMMITTED(way) || !KEEPS(SUCCESS_AFTER_COMMIT)) ->
-                state = GOOD; fresh = NONE; break }
+    :: atomic { got == K && (COMMITTED(way) || !KEEPS(SUCCESS_AFTER_COMMIT)) ->
+                state = GOOD; break }
     GIVING_UP
     od
 }
@@ -82,6 +85,7 @@ inline staged_run()
 proctype rank(byte me; byte caller)
 {
     LOCALS;
+    byte pub, red, got;
 
     {
         do
@@ -93,7 +97,7 @@ proctype rank(byte me; byte caller)
            :: else
            fi;
            if
-           :: state == ARRIVED -> staged_run()
+           :: state == ARRIVED -> staged_run(); FORGET_PROGRESS
            :: else
            fi;
            if
@@ -103,7 +107,7 @@ proctype rank(byte me; byte caller)
            call_return()
         od
     } unless {
-        d_step { dead[me] -> FORGET_CALL; round = 0 }
+        d_step { dead[me] -> FORGET_CALL; FORGET_PROGRESS; round = 0 }
     };
     g_gone[me * CALLERS + caller] = 1
 }

@@ -71,6 +71,7 @@ static void test_byte_lock_dies_with_its_process(void **state)
     assert_int_equal(oriel_sys_now->lock_byte(fd, 1), 0);
     child = fork();
     if (child == 0) {
+        close(down[1]); /* so that the end of the parent ends the wait below */
         byte = (char)(oriel_sys_now->lock_byte(fd, 5) == 0);
         byte = (char)(byte && oriel_sys_now->lock_byte(fd, 1) == -1); /* the parent's own */
         (void)!write(up[1], &byte, 1);
