@@ -42,7 +42,5 @@ void oriel_probe_libraries(oriel_report *report);
 pid_t oriel_probe_fork(unsigned seconds);
 /* The child's exit code, -1 when it was killed. */
 int oriel_probe_wait(pid_t pid);
-/* Whether this build has the fabric `name`. */
-int oriel_probe_has_fabric(const char *name);
 
 #endif

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "base/config.h"
-#include "core/heap.h"
 #include "oriel/oriel.h"
 
 #ifndef ORIEL_COMMIT
@@ -51,10 +50,8 @@ static void print_build(void)
 
 static void print_features(void)
 {
-    printf("fabrics    ");
-    for (int i = 0; oriel_fabrics[i] != NULL; i++)
-        printf(" %s", oriel_fabrics[i]->name);
-    printf("\noperations  all_reduce (");
+    printf("fabrics     host\n");
+    printf("operations  all_reduce (");
     for (int i = 0; i < ORIEL_REDOP_COUNT; i++)
         printf("%s%s", i > 0 ? " " : "", oriel_redop_name((oriel_redop)i));
     printf(")\ndtypes     ");

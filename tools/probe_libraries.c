@@ -9,37 +9,25 @@
 static const struct library {
     const char *name;
     const char *files[3]; /* newest first */
-    const char *fabric;   /* the part of oriel that uses it */
     const char *why;
-    const char *mend;
 } libraries[] = {
     {.name = "CUDA driver",
      .files = {"libcuda.so.1"},
-     .fabric = "cuda",
-     .why = "no NVIDIA GPU can be used; the CPU works",
-     .mend = "on a machine with a GPU install NVIDIA's driver"},
+     .why = "NVIDIA's GPUs need it; this version of oriel uses the CPU alone"},
     {.name = "NVRTC",
      .files = {"libnvrtc.so.13", "libnvrtc.so.12"},
-     .fabric = "cuda",
-     .why = "kernels cannot be compiled for a GPU; the copy inside JAX's CUDA wheels is not "
-            "searched here",
-     .mend = "python3 -m pip install \"jax[cuda13]\""},
+     .why = "compiles kernels for GPUs, which this version of oriel does not use; the copy inside "
+            "JAX's CUDA wheels is not looked for"},
     {.name = "NCCL",
      .files = {"libnccl.so.2"},
-     .fabric = "nccl",
-     .why = "GPU memory does not move between machines; the copy inside JAX's CUDA wheels is not "
-            "searched here",
-     .mend = "python3 -m pip install \"jax[cuda13]\""},
+     .why = "moves GPU memory between machines, which this version of oriel does not do; the copy "
+            "inside JAX's CUDA wheels is not looked for"},
     {.name = "UCX",
      .files = {"libucp.so.0"},
-     .fabric = "ucx",
-     .why = "host memory does not move between machines; one machine needs none of it",
-     .mend = "install UCX (Debian: libucx0)"},
+     .why = "moves memory between machines; this version of oriel works within one"},
     {.name = "NIXL",
      .files = {"libnixl.so"},
-     .fabric = "nixl",
-     .why = "one-sided transfers have one engine less",
-     .mend = "python3 -m pip install nixl"},
+     .why = "one-sided transfers between machines; this version of oriel works within one"},
 };
 
 enum { OPENED, ABSENT, OPEN_S = 20 };
@@ -67,22 +55,21 @@ static int library_open(const struct library *library, const char **file_p)
 
 static void probe_library(oriel_report *report, const struct library *library)
 {
-    static const char unused[] = "this version of oriel has no use for it yet";
-    int used = oriel_probe_has_fabric(library->fabric);
     const char *file = NULL;
 
     switch (library_open(library, &file)) {
     case OPENED:
-        oriel_report_add(report, library->name, ORIEL_FINDING_OK, used ? "" : unused, "",
-                         "%s is here", file);
+        oriel_report_add(report, library->name, ORIEL_FINDING_OK, library->why, "", "%s is here",
+                         file);
         break;
     case ABSENT:
-        oriel_report_add(report, library->name, ORIEL_FINDING_MISSING, used ? library->why : unused,
-                         used ? library->mend : "", "%s is not found", library->files[0]);
+        oriel_report_add(report, library->name, ORIEL_FINDING_MISSING, library->why,
+                         "nothing to do: this version works without it", "%s is not found",
+                         library->files[0]);
         break;
     default:
-        oriel_report_add(report, library->name, ORIEL_FINDING_WARN, used ? library->why : unused,
-                         "install it anew; it is broken", "%s is here but cannot be opened", file);
+        oriel_report_add(report, library->name, ORIEL_FINDING_WARN, library->why, "install it anew",
+                         "%s is here but cannot be opened", file);
     }
 }
 

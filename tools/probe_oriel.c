@@ -4,7 +4,6 @@
 
 #include "base/config.h"
 #include "base/sys.h"
-#include "core/heap.h"
 #include "core/store.h"
 #include "doctor.h"
 #include "oriel/oriel.h"
@@ -29,31 +28,41 @@ static void probe_options(oriel_report *report)
                      "%d, of which %d come from the environment", count, set);
 }
 
-int oriel_probe_has_fabric(const char *name)
+/* A world of one rank with a window, made as any program makes it. */
+static oriel_status fabric_try(void)
 {
-    for (int i = 0; oriel_fabrics[i] != NULL; i++) {
-        if (strcmp(oriel_fabrics[i]->name, name) == 0)
-            return 1;
+    oriel_comm_params params = ORIEL_COMM_PARAMS_INIT;
+    oriel_window *window = NULL;
+    oriel_comm *comm = NULL;
+    oriel_status st;
+
+    params.process_id = 0;
+    params.num_processes = 1;
+    st = oriel_comm_create(&params, &comm);
+    if (st != ORIEL_OK)
+        return st;
+    st = oriel_window_create(comm, 4096, &window);
+    if (st == ORIEL_OK)
+        st = oriel_window_destroy(window);
+    if (st != ORIEL_OK) {
+        oriel_comm_abandon(comm);
+        return st;
     }
-    return 0;
+    return oriel_comm_destroy(comm);
 }
 
-/* The list is in order of preference. */
 static void probe_fabric(oriel_report *report)
 {
-    for (int i = 0; oriel_fabrics[i] != NULL; i++) {
-        if (oriel_fabrics[i]->probe() == ORIEL_OK) {
-            oriel_report_add(report, "fabric", ORIEL_FINDING_OK,
-                             "the first fabric of this build that works here; ranks of one machine "
-                             "load and store each other's memory",
-                             "", "%s is chosen", oriel_fabrics[i]->name);
-            return;
-        }
-    }
-    oriel_report_add(report, "fabric", ORIEL_FINDING_ERROR,
-                     "without a fabric no rank can reach another",
-                     "see the findings above: the system refuses what the fabric needs", "none: %s",
-                     oriel_last_error());
+    if (fabric_try() == ORIEL_OK)
+        oriel_report_add(report, "fabric", ORIEL_FINDING_OK,
+                         "the only one of this version: ranks of one machine load and store each "
+                         "other's memory",
+                         "", "host is chosen; made a world of one rank and a window");
+    else
+        oriel_report_add(report, "fabric", ORIEL_FINDING_ERROR,
+                         "without a fabric no rank can reach another",
+                         "see the findings above: the system refuses what the host fabric needs",
+                         "host does not work: %s", oriel_last_error());
 }
 
 /* ---- store -------------------------------------------------------------- */

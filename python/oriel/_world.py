@@ -17,7 +17,7 @@ from oriel._lib import OrielError, Status
 # Seconds to wait
 _EXIT_WAIT = 10.0  # at exit, for the other processes to come to their end too
 _FLIGHT_WAIT = 1.0  # at exit, then, for operations that nobody looked at
-_FAILED_WAIT = 3.0  # at exit after a failure, in process 0, for the others to report it
+_FAILED_WAIT = 1.0  # at exit after a failure, in process 0, for the others to report it too
 
 _lock = threading.RLock()
 _world = None

@@ -42,14 +42,14 @@ typedef struct heap_proc {
 typedef struct heap_trace {
     _Atomic uint64_t sequence; /* 1, 2, ...; 0: never used */
     uint64_t group;
-    uint64_t bytes;
-    double begun;
-    double ended;
-    uint16_t kind;
+    _Atomic uint64_t bytes;
+    _Atomic double begun;
+    _Atomic double ended;
+    _Atomic uint16_t kind;
     uint8_t dtype;
     uint8_t redop;
-    _Atomic uint32_t state; /* enum trace_state */
-    int32_t waits_for;      /* rank, -1: nobody */
+    _Atomic uint32_t state;    /* enum trace_state */
+    _Atomic int32_t waits_for; /* rank, -1: nobody */
 } heap_trace;
 
 typedef struct heap_rank {

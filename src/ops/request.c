@@ -184,6 +184,6 @@ oriel_status oriel_request_spin(oriel_request *request, double spin_s)
             if (now >= until)
                 return ORIEL_IN_PROGRESS;
         }
-        oriel_relax(request->comm->oversubscribed);
+        oriel_relax(1); /* the one we wait for may be queued behind this very thread */
     }
 }

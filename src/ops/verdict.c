@@ -104,7 +104,7 @@ int oriel_verdict_look(oriel_request *request)
         return VERDICT_LATE;
     if (differs(request, now))
         return VERDICT_DIFFERENT;
-    request->trace->waits_for = missing_rank(request);
+    atomic_store_explicit(&request->trace->waits_for, missing_rank(request), memory_order_relaxed);
     if (now >= request->warn_at) {
         warn(request, now - request->begun);
         request->warn_at = now + comm->warn_after;

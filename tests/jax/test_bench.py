@@ -69,7 +69,7 @@ def test_two_processes(tmp_path):
         "all_reduce", "-n", 2, "--sizes", "8,64K", "--iterations", 3, "--check", "--json", out
     )
     assert done.returncode == 0, done.stderr
-    for word in ("8 B", "64 KiB", "algbw", "ratio to jax >= 3", "of 2 bars are met"):
+    for word in ("8 B", "64 KiB", "algbw", " jax/oriel >= 3", "of 2 bars are met"):
         assert word in done.stdout
     result = json.loads(out.read_text())
     assert result["command"].startswith("oriel bench all_reduce -n 2")
@@ -124,6 +124,7 @@ def test_missing_command_is_reported(monkeypatch, capsys):
         (["--op", "max", "--dtype", "c64"], "argument --op: complex numbers (c64) have no max"),
         (["--iterations", "-1"], "argument --iterations: '-1' is no whole number"),
         (["--check", "-n", "3"], "argument --check: no bars for 3 processes, 1 device each"),
+        (["--check", "--devices", "2", "--vs", "jax"], "for 1 process, 2 devices need --vs jax,empty"),
         (["--strict"], "argument --strict"),
         (["--json", "/nowhere/f"], "argument --json: cannot write '/nowhere/f'"),
     ],
@@ -158,8 +159,9 @@ def test_a_call_takes_as_long_as_its_slowest_process():
 
 
 def slow_reports(wanted):
+    times = {"ours": [2000]} | {peer: [1000] for peer in wanted.peers}
     for nbytes in wanted.sizes:
-        yield [{"bytes": nbytes, "times": {"ours": [2000], "jax": [1000]}}] * wanted.processes
+        yield [{"bytes": nbytes, "times": times}] * wanted.processes
 
 
 def test_a_miss_is_never_hidden(monkeypatch, capsys):
@@ -167,8 +169,16 @@ def test_a_miss_is_never_hidden(monkeypatch, capsys):
     assert bench.main(["all_reduce", "--check", "--sizes", "8,16M,64M"]) == 0
     out = capsys.readouterr().out
     assert out.count("MISS") == 3 and "0 of 3 bars are met" in out
-    assert "missed at 16 MiB: ratio to jax >= 2, it is 0.50" in out
+    assert "missed at 16 MiB: jax/oriel >= 2, it is 0.50" in out
     assert bench.main(["all_reduce", "--check", "--strict", "--sizes", "8"]) == 1
+
+
+def test_a_check_brings_its_peers(monkeypatch, capsys):
+    monkeypatch.setattr(launch, "reports", slow_reports)
+    assert bench.main(["all_reduce", "--devices", "2", "--check", "--sizes", "8,1M"]) == 0
+    out = capsys.readouterr().out
+    assert out.count("MISS jax/oriel >= 1 within spread") == 2
+    assert out.count("MISS empty/oriel >= 0.8") == 1  # promised up to 64 KiB
 
 
 @pytest.mark.parametrize("spread, met", [(0.10, False), (0.30, True)])

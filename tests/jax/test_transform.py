@@ -121,7 +121,7 @@ def test_forward_mode(op, spec, check_vma):
 def test_hessian(op, check_vma):
     def hessian(f):
         mapped = over(make_mesh(), lambda v: f(v * v * v, "x"), P("x"), P(), check_vma)
-        return jax.hessian(lambda y: mapped(y).sum())(small())
+        return jax.hessian(lambda y: mapped(y).sum())(small()[:, :1])
 
     assert_same(*map(hessian, pair(op)))
 

@@ -62,7 +62,7 @@ inline chunk_gather(k)
 
 /* pub, red and got are the caller's own progress, of which the counters in the
  * block tell the others. */
-#define FORGET_PROGRESS d_step { pub = 0; red = 0; got = 0; fresh = NONE }
+#define FORGET_PROGRESS pub = 0; red = 0; got = 0; fresh = NONE
 
 inline staged_run()
 {
@@ -97,7 +97,7 @@ proctype rank(byte me; byte caller)
            :: else
            fi;
            if
-           :: state == ARRIVED -> staged_run(); FORGET_PROGRESS
+           :: state == ARRIVED -> staged_run(); atomic { FORGET_PROGRESS }
            :: else
            fi;
            if

@@ -65,7 +65,7 @@ def _parser():
         "--iterations",
         type=plan.count(10**6),
         metavar="K",
-        help="repetitions of each size (400, fewer from 1 MiB on, 20 at least)",
+        help="repetitions of each size (1000, fewer above 1 MiB, 30 at least)",
     )
     add("--json", metavar="F", help="write the rows to F, with machine, commit and method")
     add(
@@ -85,12 +85,14 @@ def _read_arguments(arguments):
         operation=a.operation,
         processes=a.n or (1 if a.devices else 2),
         devices=a.devices or 1,
-        peers=["jax"] if a.vs is None else a.vs,
+        peers=a.vs,
         sizes=a.sizes or plan.default_sizes(a.dtype),
         dtype=a.dtype,
         op=a.op,
         iterations=a.iterations,
     )
+    if wanted.peers is None:
+        wanted.peers = (a.check and bars.peers_of(wanted)) or ["jax"]
     if problem := _problem(a, wanted):
         parser.error(problem)
     return a, wanted
@@ -108,8 +110,11 @@ def _problem(a, wanted):
         return f"argument --op: complex numbers ({a.dtype}) have no {a.op}"
     if a.strict and not a.check:
         return "argument --strict: it says what a miss of --check means; give --check too"
-    if a.check and (wanted.processes, wanted.devices) not in bars.BARS:
+    if a.check and not bars.bars_of(wanted):
         return f"argument --check: no bars for {wanted.layout}; for -n 2 and for --devices 2"
+    if a.check and not set(bars.peers_of(wanted)) <= set(wanted.peers):
+        needed = ",".join(bars.peers_of(wanted))
+        return f"argument --check: its bars for {wanted.layout} need --vs {needed}"
     if a.json is not None:
         try:
             open(a.json, "a").close()
@@ -143,12 +148,15 @@ def _measure(wanted, checked):
     progress = _Progress(wanted)
     rows = []
     progress.show(0)
-    for done, reports in enumerate(launch.reports(wanted), start=1):
-        new = table.make_rows(wanted, reports[0]["bytes"], reports, checked)
+    try:
+        for done, reports in enumerate(launch.reports(wanted), start=1):
+            new = table.make_rows(wanted, reports[0]["bytes"], reports, checked)
+            progress.clear()
+            print(table.line(wanted, new), flush=True)
+            progress.show(done)
+            rows += new
+    finally:
         progress.clear()
-        print(table.line(wanted, new), flush=True)
-        progress.show(done)
-        rows += new
     return rows
 
 

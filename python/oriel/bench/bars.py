@@ -13,13 +13,11 @@ class Bar:
     within_spread: bool = False  # a shortfall inside the quartiles is none
 
     def __str__(self):
-        return f"ratio to {self.peer} >= {self.ratio:g}" + (
-            " within the spread" if self.within_spread else ""
-        )
+        return f"{self.peer}/oriel >= {self.ratio:g}{' within spread' * self.within_spread}"
 
 
 # (processes, devices of each): the bars for that layout
-BARS = {
+_BARS = {
     (2, 1): (
         Bar("jax", 64 * _KIB, 3.0),
         Bar("jax", 16 * _MIB, 2.0),
@@ -32,9 +30,18 @@ BARS = {
 }
 
 
+def bars_of(plan):
+    return _BARS.get((plan.processes, plan.devices), ())
+
+
+def peers_of(plan):
+    """The peers that the bars of a layout compare with."""
+    return list(dict.fromkeys(bar.peer for bar in bars_of(plan)))
+
+
 def bar_of(plan, row):
     """The bar for a row, or None where nothing is promised."""
-    for bar in BARS[plan.processes, plan.devices]:
+    for bar in bars_of(plan):
         if bar.peer == row["peer"] and row["bytes"] <= bar.largest:
             return bar
     return None

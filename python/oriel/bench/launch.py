@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
 import sys
 
@@ -47,16 +48,22 @@ def reports(plan):
     child = subprocess.Popen(
         _command(plan), env=_environment(plan), stdout=subprocess.PIPE, text=True
     )
-    waiting = {nbytes: [] for nbytes in plan.sizes}
+    # So that a kill of this process ends the others too.
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    arrived = {nbytes: [] for nbytes in plan.sizes}
     try:
         for text in child.stdout:
             report = json.loads(text)
-            arrived = waiting[report["bytes"]]
-            arrived.append(report)
-            if len(arrived) == plan.processes:
-                yield arrived
+            same = arrived[report["bytes"]]
+            same.append(report)
+            if len(same) == plan.processes:
+                yield same
+    except BaseException:
+        child.terminate()
+        raise
     finally:
         child.stdout.close()
         code = child.wait()
+        signal.signal(signal.SIGTERM, before)
     if code != 0:
         raise LaunchError(f"the measuring processes ended with exit code {code}; see above")

@@ -24,13 +24,13 @@ DTYPES = {
     "c64": ("complex64", 8),
     "c128": ("complex128", 16),
 }
-_UNITS = {"": 1, "B": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+_UNITS = {"B": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 _SMALLEST, _LARGEST = 8, 64 << 20
 
 # Repetitions without --iterations: fixed by the size alone, so that all
 # processes do the same number. Small calls are noisy and cheap.
-_MOST, _FEWEST = 400, 20
-_MOVED = 256 << 20  # bytes of one size, between the two limits
+_MOST, _FEWEST = 1000, 30
+_MOVED = 1 << 30  # bytes per size, between the two limits
 
 
 @dataclasses.dataclass
@@ -96,7 +96,7 @@ def sizes(text):
     """Bytes of "8,1K,64M", or of "8:64M"."""
     least, colon, most = text.partition(":")
     if not colon:
-        return [one_size(word) for word in text.split(",")]
+        return list(dict.fromkeys(one_size(word) for word in text.split(",")))
     ends = one_size(least), one_size(most)
     if ends[0] > ends[1]:
         raise argparse.ArgumentTypeError(f"{text!r} ends below its start")

@@ -9,6 +9,7 @@ import ctypes
 import json
 import os
 import random
+import signal
 import sys
 import time
 
@@ -34,11 +35,14 @@ _WARM_UP = 5
 
 
 def main(arguments):
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C: the parent speaks
     plan = Plan.from_json(arguments[0])
     report = _take_stdout()
     jax.config.update("jax_num_cpu_devices", plan.devices)
     jax.config.update("jax_enable_x64", plan.dtype in ("f64", "s64", "u64", "c128"))
     oriel.init()
+    if oriel.size() != plan.ranks:
+        sys.exit(f"oriel bench: {plan.ranks} devices were asked for, JAX has {oriel.size()}")
     mesh = Mesh(np.array(jax.devices("cpu")), (_AXIS,))
     calls = {name: _program(name, plan, mesh) for name in (OURS, *plan.peers)}
     for nbytes in plan.sizes:

@@ -22,6 +22,15 @@ def check_global(n):
         got = sharded(line, lambda v: oriel.all_reduce(v, "x", op))(spread(line, x, P("x")))
         for part in local_parts(got):
             np.testing.assert_array_equal(part[0], getattr(np, op)(x, 0))
+    if n > 1:
+        check_grid(n)
+    gradient = jax.grad(lambda v: (oriel.all_reduce(v, "x") ** 2).sum())
+    got = sharded(line, gradient, P("x"), P("x"))(spread(line, x, P("x")))
+    for part in local_parts(got):
+        np.testing.assert_array_equal(part[0], 2 * x.sum(0))
+
+
+def check_grid(n):
     grid = make_mesh((2, n // 2), ("a", "b"))
     for axes, out, kept in (("a", P(None, "b"), 0), ("b", P("a"), 1)):
         step = sharded(grid, lambda v: oriel.all_reduce(v, axes), P("a", "b"), out)
@@ -30,10 +39,6 @@ def check_global(n):
         expected = expected.reshape((1, n) if kept == 0 else (2, 2))
         for shard in step(spread(grid, square, P("a", "b"))).addressable_shards:
             np.testing.assert_array_equal(shard.data, expected[shard.index])
-    gradient = jax.grad(lambda v: (oriel.all_reduce(v, "x") ** 2).sum())
-    got = sharded(line, gradient, P("x"), P("x"))(spread(line, x, P("x")))
-    for part in local_parts(got):
-        np.testing.assert_array_equal(part[0], 2 * x.sum(0))
 
 
 def check_world(n):

@@ -1,0 +1,88 @@
+"""A process dies, leaves, or asks for something else: an error on the others,
+with names, and never a hang."""
+
+import os
+import re
+
+import pytest
+from support import SOAK, run_processes
+
+DEATHS = [("local", 0), ("local", 1), ("global", 2)]
+ROUNDS = 5 if SOAK else 1
+
+
+def is_alive(pid):
+    return os.path.exists(f"/proc/{pid}")
+
+
+@pytest.mark.parametrize("round", range(ROUNDS))
+@pytest.mark.parametrize("mode, victim", DEATHS)
+def test_killed_process(mode, victim, round, record_property):
+    step = 20 + 37 * round
+    record_property("step", step)
+    status, output, reports = run_processes("die.py", victim, step, mode, processes=3, timeout=60)
+    assert status == 128 + 9, output
+    died = reports.pop(victim)[0]["died"]
+    assert len(reports) == 2, output
+    for rank, (raised, checked) in reports.items():
+        assert raised["raised"] - died < 3.0
+        text = raised["text"]
+        assert "all_reduce sum of 4000 bytes of f32" in text
+        assert f"on rank {rank} (process {rank})" in text
+        assert f"rank {victim} is missing" in text and f"process {victim}" in text
+        assert f"process {victim}" in checked["check"] and checked["status"] == "REVOKED"
+        assert not is_alive(raised["pid"])
+    assert "SIGKILL" not in output  # the survivors ended by themselves
+
+
+def test_killed_coordinator():
+    """JAX ends the others with its coordinator; the reason is printed all the same."""
+    status, output, reports = run_processes("die.py", 0, 20, "global", processes=2, timeout=60)
+    assert status == 128 + 9, output
+    assert "process 0" in output
+
+
+ASKED = {  # by the others, by rank 1
+    "size": ("all_reduce sum of 20 bytes of f32", "all_reduce sum of 16 bytes of f32"),
+    "dtype": ("all_reduce sum of 20 bytes of f32", "all_reduce sum of 20 bytes of s32"),
+    "operation": ("all_reduce sum of 20 bytes of f32", "all_reduce max of 20 bytes of f32"),
+}
+
+
+def test_ranks_ask_for_different_things():
+    status, output, reports = run_processes("mismatch.py", processes=3, timeout=60)
+    assert status == 0, output
+    assert sorted(reports) == [0, 1, 2]
+    for rank, entries in reports.items():
+        *differing, last = entries
+        assert [entry["what"] for entry in differing] == list(ASKED)
+        for entry in differing:
+            usual, odd = ASKED[entry["what"]]
+            text = entry["raised"]
+            assert f"on rank {rank}" in text
+            said = re.search(r"rank (\d) asked for (.*), rank (\d) for (.*)$", text)
+            assert said, text
+            asked = {int(said[1]): said[2], int(said[3]): said[4]}
+            assert asked.pop(1) == odd
+            assert list(asked.values()) == [usual]
+            assert entry["later"] is not None  # that world is over ...
+        assert last["again"]  # ... and a new one works
+
+
+def test_process_that_raises():
+    status, output, reports = run_processes("again.py", 1, "raise", "global", processes=3, timeout=60)
+    assert status in (1, 4), output
+    left = reports[1][1]["left"]
+    for process in (0, 2):
+        entry = reports[process][1]
+        assert entry["raised"] - left < 3.0
+        assert "rank 1 is missing" in entry["text"]
+    assert "SIGKILL" not in output
+
+
+def test_process_that_quits():
+    """It may have work under way, so the others get ten seconds."""
+    status, output, reports = run_processes("again.py", 1, "quit", "local", processes=2, timeout=60)
+    assert status in (3, 4), output
+    assert reports[0][1]["raised"] - reports[1][1]["left"] < 15.0
+    assert "rank 1 is missing" in reports[0][1]["text"]

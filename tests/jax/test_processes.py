@@ -1,0 +1,80 @@
+"""Several processes under `oriel run`: every layout, every way to start and end."""
+
+import secrets
+import socket
+import subprocess
+import sys
+
+import pytest
+from support import PROGRAMS, environment, run_plain, run_processes
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def assert_all_ok(processes, result):
+    status, output, reports = result
+    assert status == 0, output
+    assert sorted(reports) == list(range(processes)), output
+    assert all(entries[0]["ok"] for entries in reports.values())
+    return output, reports
+
+
+@pytest.mark.parametrize(
+    "processes, devices, kind",
+    [(8, 1, "oriel"), (4, 2, "oriel"), (3, 1, "local"), (2, 3, "local"), (2, 2, "jax")],
+)
+def test_layout(processes, devices, kind):
+    address = [f"127.0.0.1:{free_port()}"] if kind == "jax" else []
+    result = run_processes("layout.py", kind, *address, processes=processes, devices=devices)
+    _, reports = assert_all_ok(processes, result)
+    ranks = sorted(entries[0]["rank"] for entries in reports.values())
+    assert ranks == [p * devices for p in range(processes)]
+
+
+def test_alone():
+    status, output = run_plain("layout.py", "oriel", devices=1)
+    assert status == 0, output
+    assert '"size": 1' in output
+
+
+@pytest.mark.parametrize(
+    "how, mode", [("finalize", "local"), ("exit", "global"), ("unseen", "local"), ("unseen", "global")]
+)
+def test_init_again_and_leave(how, mode):
+    output, reports = assert_all_ok(
+        2, run_processes("again.py", 3, how, mode, processes=2, timeout=60)
+    )
+    if how == "unseen":
+        assert reports[0][1]["seen"], output
+
+
+@pytest.mark.parametrize("mode", ["global", "local"])
+def test_by_hand(mode):
+    """No launcher: process 0 serves the store."""
+    if mode == "global":
+        store = f"127.0.0.1:{free_port()}"
+    else:
+        store = f"unix:@oriel-test-{secrets.token_hex(8)}"
+    word = secrets.token_hex(16)
+    children = [
+        subprocess.Popen(
+            [sys.executable, PROGRAMS / "by_hand.py", str(p), "2", store, word, mode],
+            env=environment(devices=1),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for p in range(2)
+    ]
+    try:
+        outputs = [child.communicate(timeout=60)[0] for child in children]
+    finally:
+        for child in children:
+            child.kill()
+    for child, output in zip(children, outputs, strict=True):
+        assert child.returncode == 0, output
+        assert "REPORT" in output

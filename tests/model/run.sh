@@ -1,0 +1,190 @@
+#!/bin/sh
+# Checks every model in every configuration, and that each rule is needed: a
+# mutant is a model without one rule, and must break the property it is there
+# for. Prints "PASS name (...)" or "FAIL name (...)" for each; exit 0, 1, or 77
+# when a tool is missing.
+#
+#   run.sh         all
+#   run.sh NAME    that one, with the steps that lead to the error, if any
+
+# name | model | options | what breaks (mutants only)
+table() {
+    cat <<'ROWS'
+eager-reuse              | eager  | |
+eager-other-record       | eager  | -DSAME_RECORD=0 |
+eager-other-key          | eager  | -DSAME_KEY=0 -DWAYS=2 |
+eager-three              | eager  | -DN=3 |
+eager-two-open           | eager  | -DCALLERS=2 -DROUNDS=1 |
+eager-two-open-two-ways  | eager  | -DCALLERS=2 -DROUNDS=1 -DWAYS=2 |
+eager-two-open-reuse     | eager  | -DCALLERS=2 -DCOARSE=1 |
+eager-late               | eager  | -DDEADLINES=1 -DABSENT=1 |
+eager-late-three         | eager  | -DDEADLINES=1 -DABSENT=1 -DN=3 -DCOARSE=1 |
+eager-late-leave         | eager  | -DDEADLINES=2 |
+eager-death              | eager  | -DDEATHS=1 |
+eager-death-late         | eager  | -DDEATHS=1 -DDEADLINES=1 |
+eager-death-two-open     | eager  | -DDEATHS=1 -DCALLERS=2 -DROUNDS=1 -DCOARSE=1 |
+eager-deaths-three       | eager  | -DDEATHS=2 -DN=3 -DROUNDS=1 -DCOARSE=1 |
+eager-mismatch           | eager  | -DMISMATCH=1 |
+eager-mismatch-three     | eager  | -DMISMATCH=1 -DN=3 -DROUNDS=1 |
+eager-mismatch-late      | eager  | -DMISMATCH=2 -DDEADLINES=1 -DN=3 -DROUNDS=1 -DCOARSE=1 |
+eager-mismatch-death     | eager  | -DMISMATCH=1 -DDEATHS=1 |
+eager-revoked            | eager  | -DSTRANGER=1 |
+eager-revoked-late       | eager  | -DSTRANGER=1 -DDEADLINES=1 |
+staged-reuse             | staged | |
+staged-reuse-two-slots   | staged | -DK=3 -DD=2 |
+staged-three             | staged | -DN=3 -DK=3 -DD=2 -DCOARSE=1 |
+staged-late              | staged | -DDEADLINES=1 -DABSENT=1 |
+staged-late-three        | staged | -DDEADLINES=1 -DN=3 -DROUNDS=1 -DCOARSE=1 |
+staged-death             | staged | -DDEATHS=1 |
+staged-death-two-slots   | staged | -DDEATHS=1 -DROUNDS=1 -DK=3 -DD=2 |
+staged-death-three       | staged | -DDEATHS=1 -DN=3 -DROUNDS=1 -DCOARSE=1 |
+staged-mismatch          | staged | -DMISMATCH=1 |
+staged-revoked           | staged | -DSTRANGER=1 |
+direct-reuse             | direct | |
+direct-one-chunk         | direct | -DK=1 -DDEADLINES=1 |
+direct-late              | direct | -DDEADLINES=1 -DABSENT=1 |
+direct-late-three        | direct | -DDEADLINES=1 -DN=3 -DROUNDS=1 |
+direct-mismatch          | direct | -DMISMATCH=1 |
+direct-revoked           | direct | -DSTRANGER=1 |
+bell-wakes               | bell   | |
+bell-death               | bell   | -DDEATHS=1 |
+ROWS
+    mutants eager <<'ROWS'
+REVOKE_CHECKS_COMMIT    | -DDEADLINES=1 | agreement
+REVOKE_IS_ONE_STEP      | -DDEADLINES=1 | agreement
+ABORT_GOES_BY_THE_WORD  | -DSTRANGER=1 | agreement
+ARRIVE_CHECKS_REVOKED   | -DDEADLINES=1 | agreement
+JOIN_CHECKS_OWN_MARK    | | payload
+OWN_MARK_BEFORE_COMPARE | -DSAME_RECORD=0 | success
+MISMATCH_REVOKES        | -DMISMATCH=1 | mismatch
+MISMATCH_IN_ONE_STEP    | -DMISMATCH=1 | mismatch
+FAILURE_ABORTS_COMM     | -DDEADLINES=1 | payload
+CLAIMED_IS_ABORTED      | -DDEATHS=1 -DDEADLINES=1 | payload
+LOCK_POLLS_ABORT        | -DDEATHS=1 | return
+WAIT_POLLS_ABORT        | -DDEATHS=1 | return
+WAIT_HAS_DEADLINE       | -DDEADLINES=1 -DABSENT=1 | return
+LEFT_IS_ONE_STEP        | | freed
+LEAVE_KEEPS_SUCCESS     | -DSTRANGER=1 | agreement
+LEAVE_ABORTS_WHEN_LATE  | -DDEADLINES=2 | return
+FREE_UNDER_LOCK         | -DCALLERS=2 -DWAYS=2 | payload
+ENTER_UNDER_LOCK        | | freed
+PAYLOAD_BEFORE_ARRIVE   | | payload
+READ_BEFORE_LEAVE       | | payload
+ROWS
+    mutants staged <<'ROWS'
+REVOKE_CHECKS_COMMIT    | -DDEADLINES=1 | agreement
+RESET_AT_CREATE         | | slots
+PUB_WAITS_FOR_GOT       | | slots
+RED_WAITS_FOR_PUB       | | slots
+GOT_WAITS_FOR_RED       | | slots
+DATA_BEFORE_COUNTER     | | slots
+FINISH_AFTER_RED        | -DDEATHS=1 | return
+FINISH_CHECKS_REVOKED   | -DDEADLINES=1 | agreement
+SUCCESS_AFTER_COMMIT    | -DDEADLINES=1 | agreement
+WAIT_POLLS_ABORT        | -DDEATHS=1 | return
+ROWS
+    mutants direct <<'ROWS'
+REVOKE_CHECKS_COMMIT    | -DDEADLINES=1 | agreement
+RESET_AT_CREATE         | | return
+TOUCH_AFTER_ALL_ARRIVED | | touch
+CLAIM_BEFORE_TOUCH      | -DDEADLINES=1 | touch
+CLAIM_CHECKS_REVOKED    | -DDEADLINES=1 | touch
+REVOKER_DRAINS          | -DDEADLINES=1 | touch
+OBSERVER_DRAINS         | -DDEADLINES=1 -DN=3 -DROUNDS=1 -DCOARSE=1 | touch
+COUNT_AFTER_TOUCH       | | touch
+ROWS
+    mutants bell <<'ROWS'
+STATE_BEFORE_BELL       | | return
+BELL_BEFORE_RECHECK     | | return
+ANNOUNCE_BEFORE_WAIT    | | return
+SLEEPERS_READ_LAST      | | return
+WAKE_ALL                | | return
+WATCH_RINGS             | -DDEATHS=1 | return
+ROWS
+}
+
+mutants() {
+    while IFS='|' read -r rule options breaks; do
+        rule=${rule%% *}
+        echo "$1-without-$rule | $1 | -DWITHOUT=$rule $options | $breaks"
+    done
+}
+
+# What pan says when a property is broken.
+message_of() {
+    case $1 in
+    agreement) echo 'assertion violated.*g_result' ;;
+    success) echo 'assertion violated.*state==8' ;;
+    payload) echo 'assertion violated.*(g_op|payload)' ;;
+    mismatch) echo 'assertion violated.*why==3' ;;
+    freed) echo 'assertion violated.*(used|taken|g_inside|left)' ;;
+    slots) echo 'assertion violated.*(slot|slice)' ;;
+    touch) echo 'assertion violated.*buffer' ;;
+    return) echo 'invalid end state' ;;
+    esac
+}
+
+judge() { # name breaks log
+    if [ -n "$2" ]; then
+        if grep -qE "^pan:1: $(message_of "$2")" "$3"; then
+            echo "PASS $1 (breaks '$2', as it must)"
+        else
+            echo "FAIL $1 (did not break '$2': $(grep -E '^pan:|errors:' "$3" | tr '\n' ' '))"
+            return 1
+        fi
+    elif grep -q 'errors: 0$' "$3" && ! grep -qE '^pan:|^error|not completed' "$3"; then
+        echo "PASS $1 (states $(awk '/states, stored/ { print $1 }' "$3"))"
+    else
+        echo "FAIL $1 ($(grep -E '^pan:|^error|[Ee]rror' "$3" | head -n 3 | tr '\n' ' '))"
+        return 1
+    fi
+}
+
+# One row. Partial order reduction is off: it does not look at what `unless` may
+# cut off.
+check() { # row
+    IFS='|' read -r name model options breaks <<ROW
+$1
+ROW
+    name=${name%% *}
+    breaks=$(echo $breaks)
+    dir=$work/$name
+    optimise=-O1
+    [ -z "$breaks" ] || optimise=-O0
+    mkdir "$dir" && cd "$dir" && cp "$models"/*.pml . || exit 1
+    # shellcheck disable=SC2086 # options are several words
+    {
+        spin -a $options $(echo $model).pml &&
+            cc -w $optimise -DSAFETY -DNOREDUCE -DMEMLIM=1024 -o pan pan.c &&
+            timeout 120 ./pan -m20000
+    } >log 2>&1
+    judge "$name" "$breaks" log
+    verdict=$?
+    if [ "$only" = 1 ] && [ -f $(echo $model).pml.trail ]; then
+        # shellcheck disable=SC2086
+        spin -t -p $options $(echo $model).pml
+    fi
+    cd "$work" && rm -rf "$dir"
+    return $verdict
+}
+
+models=$(cd "$(dirname "$0")" && pwd)
+if [ "$1" = --row ]; then
+    work=$3 only=$4
+    check "$2"
+    exit
+fi
+for tool in spin cc timeout xargs; do
+    if ! command -v $tool >/dev/null; then
+        echo "SKIP model: $tool is not installed"
+        exit 77
+    fi
+done
+work=$(mktemp -d) || exit 1
+trap 'rm -rf "$work"' EXIT
+trap 'exit 1' HUP INT TERM
+only=0
+[ -z "$1" ] || only=1
+table | grep -E "^${1:-.*}( |\$)" | tr '\n' '\0' |
+    xargs -0 -r -P "${JOBS:-2}" -I ROW sh "$models/run.sh" --row ROW "$work" "$only"
+[ $? -eq 0 ]
