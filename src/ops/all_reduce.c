@@ -6,7 +6,7 @@
 #include "ops/reduce.h"
 #include "ops/request.h"
 
-enum { SLOTS = 4, DIRECT_CHUNK = 64 * 1024 };
+enum { SLOTS = 4, DIRECT_CHUNK = 16 * 1024 };
 
 static size_t least(size_t a, size_t b)
 {

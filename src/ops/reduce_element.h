@@ -130,7 +130,8 @@ FLOAT_TYPE(f64, double, uint64_t, F64_NAN)
 
 typedef uint16_t bf16_element IN_MEMORY;
 
-/* Every conversion from f32 is given what f32_store returns: no NaN but one. */
+/* Here and below, conversions from f32 are given what f32_store returns: the
+ * only NaN is F32_NAN. */
 
 /* To nearest, ties to even; the bf16 is the upper half of the result. */
 ELEMENT uint32_t bf16_round(float a)
@@ -168,8 +169,9 @@ ELEMENT int32_t all_bits_if(int condition)
 #define F32_480      0x43f00000
 #define F32_65536    0x47800000
 
-/* The bits in f32 of the least normal number of a format. */
-#define LEAST_NORMAL(exponent_bits) ((128 - (1 << ((exponent_bits)-1)) + 1) << 23)
+/* The f32 bits of the least normal number of a format: its exponent is 1 less a
+ * bias of half the exponents, less one; f32's bias is 127. */
+#define LEAST_NORMAL(exponent_bits) ((129 - (1 << ((exponent_bits)-1))) << 23)
 
 /* `code` has no sign; above `finite` it is an infinity or NaN. An addition moves
  * the exponent to f32's bias. A subnormal has no leading one: it is given one at
@@ -217,6 +219,7 @@ ELEMENT uint16_t f16_store(float a)
 
     return (uint16_t)((f32_bits(a) >> 16 & 0x8000) | small_store(a, 10, 5, F32_65536) | nan);
 }
+
 ELEMENT float f8e5m2_load(uint8_t a)
 {
     return f16_load((uint16_t)(a << 8)); /* the upper half of an f16 */

@@ -68,6 +68,7 @@ PAIRS(f32, f32)
 PAIRS(f64, f64)
 
 /* Two elements at a time, in the halves of a 32-bit word, need no shuffles. */
+#define BF16_HIGH 0xffff0000
 #define BF16_PAIR(op)                                                                              \
     static void bf16_pair_##op(void *dst, const void *a, const void *b, size_t count)              \
     {                                                                                              \
@@ -87,7 +88,6 @@ PAIRS(f64, f64)
                                               bf16_load(((const bf16_element *)b)[last]))));       \
     }
 
-#define BF16_HIGH 0xffff0000
 BF16_PAIR(sum)
 BF16_PAIR(prod)
 BF16_PAIR(min)

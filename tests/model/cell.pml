@@ -513,7 +513,8 @@ inline call_return()
 /* ---- the world around -------------------------------------------------- */
 
 /* A death is known only when the dead can write no more: `dead` cuts a rank off
- * before its next step, and the abort word is written some time after that. */
+ * before its next step, and the abort word is written some time after that. Ranks
+ * play the same part unless they differ on purpose, so rank 0 stands for all. */
 proctype fate()
 {
     byte n;
@@ -522,7 +523,7 @@ proctype fate()
     :: n < DEATHS ->
        if
        :: d_step { dead[0] = 1; g_died = 1; n++ }
-       :: d_step { dead[N - 1] = 1; g_died = 1; n++ }
+       :: d_step { DEATHS > 1 || MISMATCH -> dead[N - 1] = 1; g_died = 1; n++ }
        :: n++
        fi
     :: g_died && abort_word == CLEAR -> comm_abort(WHY_DEAD)

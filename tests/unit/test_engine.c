@@ -20,7 +20,7 @@
 #include "support/resources.h"
 #include "support/values.h"
 
-enum { RANKS = 4, OPS = 200 };
+enum { RANKS = 4, OPS = 100 };
 static const double patience_s = 30.0;
 
 /* One operation: what each rank brings and gets. */
@@ -143,7 +143,7 @@ static void done_simply(oriel_request *request, oriel_status status)
 /* Every rank submits in an order of its own. */
 static void submit_all(oriel_comm *comm, int rank, void *arg)
 {
-    static const int steps[RANKS] = {1, 7, 11, 199}; /* all prime to the count */
+    static const int steps[RANKS] = {1, 7, 11, 99}; /* all prime to the count */
     struct work *work = arg;
 
     for (int i = 0; i < work->n; i++)
@@ -167,14 +167,14 @@ static void test_many(void **state)
     (void)state;
     many_in(ranks_comm(RANKS, patience_s, NULL));
     many_in(ranks_comm(RANKS, patience_s, "ORIEL_DIRECT", "0", "ORIEL_CHUNK", "4K", NULL));
-    /* 2 blocks and a channel per rank for 200 operations in flight */
+    /* 2 blocks and a channel per rank for 100 operations in flight */
     many_in(ranks_comm(RANKS, patience_s, "ORIEL_DIRECT", "0", "ORIEL_STAGING", "256K", NULL));
     resources_check(before, "after the engines");
 }
 
 /* ---- done that waits ------------------------------------------------------------------------ */
 
-enum { CHAIN = 20 };
+enum { CHAIN = 12 };
 
 /* Ends only after the next operation is done on all ranks, as the rest of a
  * program may. */

@@ -22,12 +22,13 @@
 #include "support/ranks.h"
 
 enum { RANKS = 3, LATE = 2, REFILL = 0x77 };
-static const double soon_s = 0.08;
+static const double soon_s = 0.4;
 static const double patience_s = 20.0;
 
 /* ---- late ------------------------------------------------------------------------------- */
 
 struct late {
+    pthread_barrier_t begin;
     pthread_barrier_t failed; /* all but the late one have failed ... */
     pthread_barrier_t came;   /* ... and the late one has come after all */
     size_t count;
@@ -43,6 +44,7 @@ static void punctual(oriel_comm *comm, int rank, struct late *late)
     char size[32];
 
     values_fill(send, late->count, ORIEL_F32, ORIEL_SUM, rank, 0);
+    pthread_barrier_wait(&late->begin);
     CHECK_IS(ORIEL_ERR_TIMEOUT, oriel_all_reduce(oriel_comm_world(comm), rank, send, recv,
                                                  late->count, ORIEL_F32, ORIEL_SUM));
     snprintf(own, sizeof own, "on rank %d", rank);
@@ -79,6 +81,7 @@ static void late_body(oriel_comm *comm, int rank, void *arg)
         return;
     }
     buffer = buffer_make(late->count * sizeof(float), 0);
+    pthread_barrier_wait(&late->begin);
     pthread_barrier_wait(&late->failed);
     begun = oriel_now();
     CHECK(oriel_all_reduce(oriel_comm_world(comm), rank, buffer.data, buffer.data, late->count,
@@ -95,9 +98,11 @@ static void late_in(oriel_comm *comm, size_t count, int give_back)
 {
     struct late late = {.count = count, .give_back = give_back};
 
+    pthread_barrier_init(&late.begin, NULL, RANKS);
     pthread_barrier_init(&late.failed, NULL, RANKS);
     pthread_barrier_init(&late.came, NULL, RANKS);
     ranks_run(comm, late_body, &late);
+    pthread_barrier_destroy(&late.begin);
     pthread_barrier_destroy(&late.failed);
     pthread_barrier_destroy(&late.came);
     CHECK_IS(ORIEL_ERR_REVOKED, oriel_comm_check(comm));

@@ -16,7 +16,7 @@
 #include "reduce_reference.h"
 
 #define MAX_SOURCES 5
-#define MAX_COUNT   4099
+#define MAX_BYTES   (4099 + 16 * 1501)
 #define GUARD       64
 
 /* ---- inputs ---------------------------------------------------------------- */
@@ -51,9 +51,9 @@ static void fill_random(unsigned char *p, size_t count, oriel_dtype dtype)
 
 /* ---- every dtype, op, n and count ------------------------------------------ */
 
-static unsigned char source_bytes[MAX_SOURCES][16 * MAX_COUNT + GUARD];
-static unsigned char result_bytes[16 * MAX_COUNT + 3 * GUARD];
-static unsigned char expected_bytes[16 * MAX_COUNT];
+static unsigned char source_bytes[MAX_SOURCES][MAX_BYTES + GUARD];
+static unsigned char result_bytes[MAX_BYTES + 3 * GUARD];
+static unsigned char expected_bytes[MAX_BYTES];
 
 static void assert_elements_equal(const unsigned char *got, const unsigned char *expected,
                                   size_t count, oriel_dtype dtype, oriel_redop op, int n,
@@ -117,16 +117,17 @@ static void test_every_reduction(void **state)
     }
 }
 
-/* Longer than one block of accumulators, and odd. */
+/* The last count is odd and longer than two blocks of accumulators. */
 static void test_large_counts(void **state)
 {
-    static const size_t counts[] = {127, 128, 513, 1025, MAX_COUNT};
     const void *src[MAX_SOURCES];
 
     (void)state;
     for (int d = 0; d < ORIEL_DTYPE_COUNT; d++) {
+        const size_t counts[] = {127, 128, 513, 4099 / oriel_dtype_size((oriel_dtype)d) + 1025};
+
         for (int op = 0; op < ORIEL_REDOP_COUNT; op++) {
-            fill_sources(src, MAX_COUNT, (oriel_dtype)d);
+            fill_sources(src, counts[3], (oriel_dtype)d);
             for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++)
                 for (int n = 2; n <= 4; n++)
                     check_reduce(src, n, counts[i], (oriel_dtype)d, (oriel_redop)op);

@@ -1,0 +1,158 @@
+"""How C processes find each other, in a job and by hand; windows; start and end."""
+
+import re
+import socket
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+import job
+
+SECRET = "what only the job knows"
+
+
+def start_all(n, store="", secret="", job_name="", folder="", ids=None, **options):
+    ids = range(n) if ids is None else ids
+    return [job.Process("by_hand", p, n, store, secret, job_name, folder, **options) for p in ids]
+
+
+def results(processes):
+    """The last line of each: status and sentence."""
+    found = []
+    for process in processes:
+        status, text = process.wait()
+        assert status == 0, text
+        found.append(text.strip().splitlines()[-1])
+    return found
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+# ---- windows, many comms, many processes ------------------------------------------
+
+
+@pytest.mark.parametrize("processes, local_ranks", [(1, 1), (2, 1), (4, 1), (3, 2)])
+def test_windows(processes, local_ranks):
+    job.check(processes, "windows", local_ranks)
+
+
+@pytest.mark.parametrize("processes", [1, 2, 4])
+def test_comm_after_comm(processes):
+    job.check(processes, "lifecycle", 200 if processes < 4 else 50)
+
+
+def test_64_processes(record_property):
+    begun = time.monotonic()
+    output = job.check(64, "lifecycle", 1)
+    seconds = time.monotonic() - begun
+    assert len(output.lines()) == 64
+    record_property("seconds", round(seconds, 2))
+    assert seconds < 30
+
+
+# ---- by hand ---------------------------------------------------------------------
+
+
+def test_unix_store():
+    assert results(start_all(3, job.fresh_store())) == ["ORIEL_OK "] * 3
+
+
+def test_unix_store_with_secret():
+    assert results(start_all(2, job.fresh_store(), SECRET)) == ["ORIEL_OK "] * 2
+
+
+def test_tcp_store():
+    assert results(start_all(3, f"127.0.0.1:{free_port()}", SECRET)) == ["ORIEL_OK "] * 3
+
+
+def test_lead_comes_last():
+    store = job.fresh_store()
+    others = start_all(3, store, ids=[2, 1])
+    assert results(others + start_all(3, store, ids=[0])) == ["ORIEL_OK "] * 3
+
+
+def test_from_the_environment():
+    store = job.fresh_store()
+    processes = [job.Process("by_hand", process_id=p, num_processes=2, store=store, secret=SECRET)
+                 for p in range(2)]
+    assert results(processes) == ["ORIEL_OK "] * 2
+
+
+def test_store_of_the_caller(tmp_path):
+    assert results(start_all(4, folder=tmp_path)) == ["ORIEL_OK "] * 4
+
+
+@pytest.mark.parametrize("kind", ["unix", "tcp"])
+def test_wrong_secret(kind):
+    """The one without the secret is refused at once; those with it wait for it."""
+    store = job.fresh_store() if kind == "unix" else f"127.0.0.1:{free_port()}"
+    right = start_all(2, store, SECRET, ids=[0], init_timeout=1)
+    wrong = start_all(2, store, "a guess", ids=[1], init_timeout=20)
+    begun = time.monotonic()
+    line, = results(wrong)
+    assert line.startswith("ORIEL_ERR_AUTH") and "ORIEL_SECRET" in line
+    assert time.monotonic() - begun < 10
+    line, = results(right)
+    assert line.startswith("ORIEL_ERR_TIMEOUT") and "process 1" in line
+
+
+def test_tcp_without_secret():
+    for line in results(start_all(2, f"127.0.0.1:{free_port()}")):
+        assert line.startswith("ORIEL_ERR_INVALID") and "secret" in line
+
+
+def test_no_store():
+    for line in results(start_all(2)):
+        assert line.startswith("ORIEL_ERR_INVALID") and "ORIEL_STORE" in line
+
+
+def test_one_process_missing():
+    """All who came are told in time who did not."""
+    begun = time.monotonic()
+    lines = results(start_all(4, job.fresh_store(), ids=[0, 1, 3], init_timeout=1))
+    assert time.monotonic() - begun < 15
+    for line in lines:
+        assert line.startswith("ORIEL_ERR_TIMEOUT") and "process 2" in line, lines
+
+
+def test_lead_missing():
+    for line in results(start_all(3, job.fresh_store(), ids=[1, 2], init_timeout=1)):
+        assert line.startswith("ORIEL_ERR_TIMEOUT") and "process 0" in line
+
+
+def test_counts_differ():
+    """num_processes is 2 on one and 3 on another."""
+    store = job.fresh_store()
+    processes = (start_all(2, store, ids=[0], init_timeout=2)
+                 + start_all(3, store, ids=[1], init_timeout=2))
+    for line in results(processes):
+        assert re.match("ORIEL_ERR_MISMATCH .*num_processes is 2 .* 3 ", line), line
+
+
+def test_one_too_many():
+    """Process 2 of 3 meets a job of 2: it fails, the job does not."""
+    store = job.fresh_store()
+    stranger = start_all(3, store, ids=[2], init_timeout=1)
+    assert results(start_all(2, store)) == ["ORIEL_OK "] * 2
+    line, = results(stranger)
+    assert not line.startswith("ORIEL_OK")
+
+
+def test_same_id_twice():
+    """Two processes with one number: nobody hangs, and not all can succeed."""
+    lines = results(start_all(2, job.fresh_store(), ids=[0, 1, 1], init_timeout=2))
+    assert any(not line.startswith("ORIEL_OK") for line in lines), lines
+
+
+def test_jobs_do_not_mix():
+    """Two jobs at once, in stores and under names of their own."""
+    first, second = job.fresh_store(), job.fresh_store()
+    processes = start_all(2, first, job_name="a") + start_all(2, second, job_name="b")
+    assert results(processes) == ["ORIEL_OK "] * 4
