@@ -56,6 +56,11 @@ static void real_unmap(void *addr, size_t bytes)
     munmap(addr, bytes);
 }
 
+static void real_advise_huge(void *addr, size_t bytes)
+{
+    madvise(addr, bytes, MADV_HUGEPAGE);
+}
+
 static int real_close(int fd)
 {
     return close(fd);
@@ -227,6 +232,7 @@ const oriel_sys oriel_sys_real = {
     .truncate = real_truncate,
     .map = real_map,
     .unmap = real_unmap,
+    .advise_huge = real_advise_huge,
     .close = real_close,
     .socket = real_socket,
     .bind = real_bind,

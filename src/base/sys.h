@@ -17,6 +17,7 @@ typedef struct oriel_sys {
     int (*truncate)(int fd, off_t bytes);
     void *(*map)(size_t bytes, int fd); /* shared, read-write; NULL on failure */
     void (*unmap)(void *addr, size_t bytes);
+    void (*advise_huge)(void *addr, size_t bytes); /* a wish: may do nothing */
     int (*close)(int fd);
     int (*socket)(int domain, int type, int protocol);
     int (*bind)(int fd, const struct sockaddr *addr, socklen_t len);

@@ -239,6 +239,7 @@ static oriel_status lead(oriel_comm *comm, const struct meeting *meeting, const 
 static oriel_status attach(oriel_comm *comm, const struct meeting *meeting, const struct plan *plan)
 {
     oriel_segment segment;
+    oriel_heap heap;
     oriel_status st;
 
     comm->lead = plan->ticket;
@@ -246,11 +247,16 @@ static oriel_status attach(oriel_comm *comm, const struct meeting *meeting, cons
                                      meeting->deadline - oriel_now(), &segment);
     if (st != ORIEL_OK)
         return st;
-    st = oriel_heap_open(segment, &comm->heap);
+    st = oriel_heap_open(segment, &heap);
+    /* The lead has looked at the hellos of its own processes alone. */
+    if (st == ORIEL_OK && (int)heap.header->num_processes != comm->num_processes)
+        st = oriel_fail(ORIEL_ERR_MISMATCH, "num_processes is %d here and %u on process 0",
+                        comm->num_processes, heap.header->num_processes);
     if (st != ORIEL_OK) {
         comm->fabric->segment_close(&segment);
         return st;
     }
+    comm->heap = heap;
     return join_heap(comm);
 }
 

@@ -65,6 +65,7 @@ struct oriel_comm {
     uint64_t windows_made;
 
     struct oriel_request **started; /* per local rank: requests not waited for yet */
+    void (*free_started)(struct oriel_request *list);
 };
 
 /* ---- waiting (wait.c) --------------------------------------------------- */

@@ -6,7 +6,7 @@
 #include "ops/reduce.h"
 #include "ops/request.h"
 
-enum { SLOTS = 4, DIRECT_CHUNK = 16 * 1024 };
+enum { SLOTS = 4, HUGE_PAGE = 2 << 20, HUGE_FROM = 4 << 20 };
 
 static size_t least(size_t a, size_t b)
 {
@@ -61,11 +61,21 @@ static oriel_status eager(oriel_request *request)
 
 /* ---- direct: members take chunks and write every member's result ----------------- */
 
+/* Two for each member, so that all have something to do, within what the caches
+ * like. */
+static size_t direct_chunk_bytes(const oriel_record *record)
+{
+    size_t bytes = (record->bytes / (2 * record->n) + 4095) / 4096 * 4096;
+
+    return bytes < 8192 ? 8192 : least(bytes, 65536);
+}
+
 static void direct_chunk(oriel_request *request, uint32_t chunk)
 {
     const heap_member *members = oriel_heap_members(&request->comm->heap, request->cell);
-    size_t at = (size_t)chunk * DIRECT_CHUNK;
-    size_t len = least(DIRECT_CHUNK, request->record.bytes - at);
+    size_t step = direct_chunk_bytes(&request->record);
+    size_t at = (size_t)chunk * step;
+    size_t len = least(step, request->record.bytes - at);
     int n = request->group->n;
     const void *src[HEAP_MAX_RANKS];
 
@@ -79,7 +89,8 @@ static void direct_chunk(oriel_request *request, uint32_t chunk)
 static oriel_status direct(oriel_request *request)
 {
     heap_cell *cell = request->cell;
-    uint32_t chunks = (uint32_t)((request->record.bytes + DIRECT_CHUNK - 1) / DIRECT_CHUNK);
+    size_t step = direct_chunk_bytes(&request->record);
+    uint32_t chunks = (uint32_t)((request->record.bytes + step - 1) / step);
     cell_view seen;
 
     while (atomic_load(&cell->next_chunk) < chunks) {
@@ -274,11 +285,23 @@ static oriel_status staged(oriel_request *request)
 
 /* ---- the operation ------------------------------------------------------------------ */
 
+/* XLA mallocs every result anew, so a large one costs a page fault for each 4 KiB
+ * written, which takes longer than the operation; huge pages save most of them. */
+static void advise_result(const oriel_request *request)
+{
+    uintptr_t from = ((uintptr_t)request->recv + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
+    uintptr_t to = ((uintptr_t)request->recv + request->record.bytes) / HUGE_PAGE * HUGE_PAGE;
+
+    if (request->record.bytes >= HUGE_FROM && from < to)
+        oriel_sys_now->advise_huge((void *)from, to - from);
+}
+
 void oriel_all_reduce_expose(oriel_request *request)
 {
     const oriel_heap *heap = &request->comm->heap;
     heap_member *member = &oriel_heap_members(heap, request->cell)[request->index];
 
+    advise_result(request);
     if (request->record.mode == ORIEL_MODE_DIRECT) {
         member->send = request->send;
         member->recv = request->recv;

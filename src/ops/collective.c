@@ -56,10 +56,22 @@ static oriel_request **started_list(oriel_comm *comm, int rank)
     return &comm->started[rank - comm->first_rank];
 }
 
+/* Requests that nobody asked for go with their comm. */
+static void started_free(oriel_request *list)
+{
+    while (list != NULL) {
+        oriel_request *next = list->next;
+        oriel_sys_now->release(list->text);
+        oriel_sys_now->release(list);
+        list = next;
+    }
+}
+
 static void started_add(oriel_request *request)
 {
     oriel_request **link = started_list(request->comm, request->rank);
 
+    request->comm->free_started = started_free;
     while (*link != NULL)
         link = &(*link)->next;
     *link = request;

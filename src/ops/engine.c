@@ -197,6 +197,15 @@ void oriel_engine_submit(oriel_engine *engine, oriel_request *request)
     append(engine, request);
     engine->pending++;
     want_driver(engine);
+    if (engine->threads == 0) {
+        /* No thread is to be had, and this is the only request: do it here. */
+        pop(engine);
+        engine->pending--;
+        pthread_mutex_unlock(&engine->lock);
+        request->done(request, oriel_request_run(request));
+        oriel_engine_give(engine, request);
+        return;
+    }
     pthread_mutex_unlock(&engine->lock);
     /* A driver that sleeps must take the new one into its round. */
     oriel_comm_ring(engine->comm, engine->comm->process);

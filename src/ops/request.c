@@ -169,8 +169,15 @@ oriel_status oriel_request_run(oriel_request *request)
     }
 }
 
+/* Changes whenever a step has moved something. */
+static uint32_t progress(const oriel_request *request)
+{
+    return (uint32_t)request->state + request->published + request->reduced + request->gathered;
+}
+
 oriel_status oriel_request_spin(oriel_request *request, double spin_s)
 {
+    uint32_t before = progress(request);
     double until = 0.0;
 
     for (uint32_t turn = 0;; turn++) {
@@ -178,6 +185,10 @@ oriel_status oriel_request_spin(oriel_request *request, double spin_s)
 
         if (st != ORIEL_IN_PROGRESS)
             return st;
+        if (progress(request) != before) {
+            before = progress(request);
+            turn = 0;
+        }
         if (turn % 16 == 0) {
             double now = oriel_now();
             until = turn == 0 ? now + spin_s : until;

@@ -54,7 +54,7 @@ void oriel_request_begin(oriel_request *request, const oriel_group *group, int r
                          void *recv, size_t count);
 /* ORIEL_IN_PROGRESS, or the outcome. */
 oriel_status oriel_request_step(oriel_request *request);
-/* Steps until the outcome, or for at most `spin_s` seconds. */
+/* Steps until the outcome, or until nothing has moved for `spin_s` seconds. */
 oriel_status oriel_request_run(oriel_request *request);
 oriel_status oriel_request_spin(oriel_request *request, double spin_s);
 

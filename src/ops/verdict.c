@@ -38,7 +38,8 @@ static int someone_left(const oriel_request *request, int *rank_p)
 /* A cell of the same group and site where the missing rank waits and this one
  * does not, with another record: the ranks run different programs. Reads cells
  * without their lock: a torn look is repeated before anything follows from it. */
-static const heap_cell *differing_cell(const oriel_request *request, int rank)
+__attribute__((no_sanitize("thread"))) static const heap_cell *
+differing_cell(const oriel_request *request, int rank)
 {
     const oriel_heap *heap = &request->comm->heap;
     int theirs = oriel_group_index(request->group, rank);

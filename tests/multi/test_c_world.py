@@ -61,32 +61,32 @@ def test_64_processes(record_property):
 
 
 def test_unix_store():
-    assert results(start_all(3, job.fresh_store())) == ["ORIEL_OK "] * 3
+    assert results(start_all(3, job.fresh_store())) == ["ORIEL_OK"] * 3
 
 
 def test_unix_store_with_secret():
-    assert results(start_all(2, job.fresh_store(), SECRET)) == ["ORIEL_OK "] * 2
+    assert results(start_all(2, job.fresh_store(), SECRET)) == ["ORIEL_OK"] * 2
 
 
 def test_tcp_store():
-    assert results(start_all(3, f"127.0.0.1:{free_port()}", SECRET)) == ["ORIEL_OK "] * 3
+    assert results(start_all(3, f"127.0.0.1:{free_port()}", SECRET)) == ["ORIEL_OK"] * 3
 
 
 def test_lead_comes_last():
     store = job.fresh_store()
     others = start_all(3, store, ids=[2, 1])
-    assert results(others + start_all(3, store, ids=[0])) == ["ORIEL_OK "] * 3
+    assert results(others + start_all(3, store, ids=[0])) == ["ORIEL_OK"] * 3
 
 
 def test_from_the_environment():
     store = job.fresh_store()
     processes = [job.Process("by_hand", process_id=p, num_processes=2, store=store, secret=SECRET)
                  for p in range(2)]
-    assert results(processes) == ["ORIEL_OK "] * 2
+    assert results(processes) == ["ORIEL_OK"] * 2
 
 
 def test_store_of_the_caller(tmp_path):
-    assert results(start_all(4, folder=tmp_path)) == ["ORIEL_OK "] * 4
+    assert results(start_all(4, folder=tmp_path)) == ["ORIEL_OK"] * 4
 
 
 @pytest.mark.parametrize("kind", ["unix", "tcp"])
@@ -140,7 +140,7 @@ def test_one_too_many():
     """Process 2 of 3 meets a job of 2: it fails, the job does not."""
     store = job.fresh_store()
     stranger = start_all(3, store, ids=[2], init_timeout=1)
-    assert results(start_all(2, store)) == ["ORIEL_OK "] * 2
+    assert results(start_all(2, store)) == ["ORIEL_OK"] * 2
     line, = results(stranger)
     assert not line.startswith("ORIEL_OK")
 
@@ -155,4 +155,4 @@ def test_jobs_do_not_mix():
     """Two jobs at once, in stores and under names of their own."""
     first, second = job.fresh_store(), job.fresh_store()
     processes = start_all(2, first, job_name="a") + start_all(2, second, job_name="b")
-    assert results(processes) == ["ORIEL_OK "] * 4
+    assert results(processes) == ["ORIEL_OK"] * 4
