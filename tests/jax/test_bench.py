@@ -74,7 +74,7 @@ def test_two_processes(tmp_path):
     result = json.loads(out.read_text())
     assert result["command"].startswith("oriel bench all_reduce -n 2")
     assert {"commit", "version", "date", "machine", "jax", "method"} <= result.keys()
-    assert {"cpu", "cores", "memory_gib", "kernel"} <= result["machine"].keys()
+    assert {"cpu", "cores", "memory_gib", "kernel", "load", "scheduling"} <= result["machine"].keys()
     assert [row["bytes"] for row in result["rows"]] == [8, 65536]
     for row in result["rows"]:
         assert KEYS <= row.keys()

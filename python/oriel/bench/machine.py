@@ -39,6 +39,13 @@ def _memory_gib():
     return round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / (1 << 30), 1)
 
 
+def _scheduling():
+    """Real-time priority hides other work, so a result has to say that it had it."""
+    policy = os.sched_getscheduler(0)
+    names = [name for name in dir(os) if name.startswith("SCHED_")]
+    return next((name for name in names if getattr(os, name) == policy), str(policy))
+
+
 def describe():
     """Call it before measuring: it tells how busy the machine was with other work."""
     return {
@@ -51,6 +58,7 @@ def describe():
             "memory_gib": _memory_gib(),
             "kernel": platform.release(),
             "load": round(os.getloadavg()[0], 2),
+            "scheduling": _scheduling(),
         },
         "jax": importlib.metadata.version("jax"),
         "python": ".".join(map(str, sys.version_info[:3])),
