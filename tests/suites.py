@@ -207,9 +207,9 @@ def suite_jax(session):
 
 def suite_demo(session):
     """What `make demo` runs, and what a person should then see."""
-    status, output = session.sh("oriel", "run", "-n", "4", "--", sys.executable,
+    status, output = session.sh("oriel", "run", "--no-tag", "-n", "4", "--", sys.executable,
                                 ROOT / "examples" / "01_all_reduce" / "all_reduce.py")
-    line = re.compile(r"\[proc (\d)/4\] N=1048576 expected=6\.0 got\[0\]=6\.0 got\[-1\]=6\.0 "
+    line = re.compile(r"^\[proc (\d)/4\] N=1048576 expected=6\.0 got\[0\]=6\.0 got\[-1\]=6\.0 "
                       r"ALL_OK=True$", re.M)
     if status == 0 and sorted(line.findall(output)) == ["0", "1", "2", "3"]:
         return [Case("demo/all_reduce", PASSED)]

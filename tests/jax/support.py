@@ -75,7 +75,7 @@ def environment(devices=None, **more):
     return env | more
 
 
-def run(command, timeout=90, **options):
+def run(command, timeout=240, **options):
     """(exit status, output). Nothing it started outlives it."""
     child = subprocess.Popen(
         [str(word) for word in command],
@@ -94,7 +94,7 @@ def run(command, timeout=90, **options):
     return child.returncode, output
 
 
-def run_plain(program, *arguments, devices=None, timeout=90, **env):
+def run_plain(program, *arguments, devices=None, timeout=240, **env):
     return run(
         [sys.executable, PROGRAMS / program, *arguments],
         timeout,
@@ -102,7 +102,7 @@ def run_plain(program, *arguments, devices=None, timeout=90, **env):
     )
 
 
-def run_processes(program, *arguments, processes, devices=1, timeout=90, **env):
+def run_processes(program, *arguments, processes, devices=1, timeout=240, **env):
     """Under `oriel run`. (exit status, output, what each process reported)."""
     command = [find_oriel(), "run", "-n", processes, "--", sys.executable, PROGRAMS / program]
     status, output = run([*command, *arguments], timeout, env=environment(devices, **env))

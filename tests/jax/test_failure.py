@@ -7,6 +7,7 @@ import re
 import pytest
 from support import SOAK, run_processes
 
+pytestmark = pytest.mark.timeout(300)
 DEATHS = [("local", 0), ("local", 1), ("global", 2)]
 ROUNDS = 5 if SOAK else 1
 
@@ -20,7 +21,7 @@ def is_alive(pid):
 def test_killed_process(mode, victim, round, record_property):
     step = 20 + 37 * round
     record_property("step", step)
-    status, output, reports = run_processes("die.py", victim, step, mode, processes=3, timeout=60)
+    status, output, reports = run_processes("die.py", victim, step, mode, processes=3)
     assert status == 128 + 9, output
     died = reports.pop(victim)[0]["died"]
     assert len(reports) == 2, output
@@ -37,7 +38,7 @@ def test_killed_process(mode, victim, round, record_property):
 
 def test_killed_coordinator():
     """JAX ends the others with its coordinator; the reason is printed all the same."""
-    status, output, reports = run_processes("die.py", 0, 20, "global", processes=2, timeout=60)
+    status, output, reports = run_processes("die.py", 0, 20, "global", processes=2)
     assert status == 128 + 9, output
     assert "process 0" in output
 
@@ -50,7 +51,7 @@ ASKED = {  # by the others, by rank 1
 
 
 def test_ranks_ask_for_different_things():
-    status, output, reports = run_processes("mismatch.py", processes=3, timeout=60)
+    status, output, reports = run_processes("mismatch.py", processes=3)
     assert status == 0, output
     assert sorted(reports) == [0, 1, 2]
     for rank, entries in reports.items():
@@ -70,7 +71,7 @@ def test_ranks_ask_for_different_things():
 
 
 def test_process_that_raises():
-    status, output, reports = run_processes("again.py", 1, "raise", "global", processes=3, timeout=60)
+    status, output, reports = run_processes("again.py", 1, "raise", "global", processes=3)
     assert status in (1, 4), output
     left = reports[1][1]["left"]
     for process in (0, 2):
@@ -82,7 +83,7 @@ def test_process_that_raises():
 
 def test_process_that_quits():
     """It may have work under way, so the others get ten seconds."""
-    status, output, reports = run_processes("again.py", 1, "quit", "local", processes=2, timeout=60)
+    status, output, reports = run_processes("again.py", 1, "quit", "local", processes=2)
     assert status in (3, 4), output
     assert reports[0][1]["raised"] - reports[1][1]["left"] < 15.0
     assert "rank 1 is missing" in reports[0][1]["text"]

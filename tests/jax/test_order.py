@@ -7,12 +7,13 @@ import os
 import pytest
 from support import SOAK, run_plain, run_processes
 
+pytestmark = pytest.mark.timeout(2000 if SOAK else 300)
 ITERATIONS = 1000 if SOAK else 60
 
 
 def test_independent_calls_in_one_process(record_property):
     record_property("iterations", ITERATIONS)
-    status, output = run_plain("order.py", ITERATIONS, 8, timeout=1800 if SOAK else 100)
+    status, output = run_plain("order.py", ITERATIONS, 8, timeout=1800 if SOAK else 240)
     assert status == 0, output
     assert json.loads(output.split("REPORT ")[1])["ranks"] == 8
 
@@ -26,7 +27,7 @@ def test_independent_calls_in_many_processes(processes, devices, record_property
         iterations,
         processes=processes,
         devices=devices,
-        timeout=1800 if SOAK else 100,
+        timeout=1800 if SOAK else 240,
     )
     assert status == 0, output
     assert sorted(reports) == list(range(processes)), output

@@ -6,7 +6,9 @@ import subprocess
 import sys
 
 import pytest
-from support import PROGRAMS, environment, run_plain, run_processes
+from support import PROGRAMS, SOAK, environment, run_plain, run_processes
+
+pytestmark = pytest.mark.timeout(300)  # eight imports of JAX on two cores
 
 
 def free_port():
@@ -46,7 +48,7 @@ def test_alone():
 )
 def test_init_again_and_leave(how, mode):
     output, reports = assert_all_ok(
-        2, run_processes("again.py", 3, how, mode, processes=2, timeout=60)
+        2, run_processes("again.py", 3, how, mode, processes=2)
     )
     if how == "unseen":
         assert reports[0][1]["seen"], output
@@ -71,10 +73,16 @@ def test_by_hand(mode):
         for p in range(2)
     ]
     try:
-        outputs = [child.communicate(timeout=60)[0] for child in children]
+        outputs = [child.communicate(timeout=240)[0] for child in children]
     finally:
         for child in children:
             child.kill()
     for child, output in zip(children, outputs, strict=True):
         assert child.returncode == 0, output
         assert "REPORT" in output
+
+
+def test_large_message(record_property):
+    nbytes = (1 << 30) if SOAK else (1 << 26)
+    record_property("bytes", nbytes)
+    assert_all_ok(2, run_processes("large.py", nbytes, processes=2))

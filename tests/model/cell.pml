@@ -15,7 +15,7 @@
 #define N 2             /* ranks of the group: 2 or 3 */
 #endif
 #ifndef ROUNDS
-#define ROUNDS 2        /* consecutive operations of a caller */
+#define ROUNDS 2        /* consecutive operations of the first caller; others have one */
 #endif
 #ifndef CALLERS
 #define CALLERS 1       /* operations a rank has open at once */
@@ -159,6 +159,7 @@ byte g_result[OPS * N];  /* 0, GOOD or FAILED */
 
 #define ABORTED   (abort_word == SET || KEEPS(CLAIMED_IS_ABORTED) && abort_word == CLAIMED)
 #define MINE      block[cell[way].blk]
+#define LAST      (caller == 0 -> ROUNDS : 1)
 
 /* ---- comm: the abort word ---------------------------------------------- */
 

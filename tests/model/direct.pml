@@ -126,8 +126,8 @@ proctype rank(byte me; byte caller)
     LOCALS;
 
     do
-    :: round == ROUNDS || ABSENT && me == N - 1 -> break
-    :: atomic { round < ROUNDS -> call_begin(); buffer[me] = op + 1 };
+    :: round == LAST || ABSENT && me == N - 1 -> break
+    :: atomic { round < LAST -> call_begin(); buffer[me] = op + 1 };
        cell_enter();
        if
        :: state == ENTERED -> cell_arrive()

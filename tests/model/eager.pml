@@ -40,8 +40,8 @@ proctype rank(byte me; byte caller)
 
     {
         do
-        :: round == ROUNDS || ABSENT && me == N - 1 -> break
-        :: atomic { round < ROUNDS -> call_begin() };
+        :: round == LAST || ABSENT && me == N - 1 -> break
+        :: atomic { round < LAST -> call_begin() };
            cell_enter();
            if
            :: atomic { state == ENTERED && KEEPS(PAYLOAD_BEFORE_ARRIVE) -> eager_store() };

@@ -22,7 +22,7 @@ eager-late-three         | eager  | -DDEADLINES=1 -DABSENT=1 -DN=3 -DCOARSE=1 |
 eager-late-leave         | eager  | -DDEADLINES=2 |
 eager-death              | eager  | -DDEATHS=1 |
 eager-death-late         | eager  | -DDEATHS=1 -DDEADLINES=1 |
-eager-deaths-three       | eager  | -DDEATHS=2 -DN=3 -DROUNDS=1 -DCOARSE=1 |
+eager-death-three        | eager  | -DDEATHS=1 -DN=3 -DROUNDS=1 -DCOARSE=1 |
 eager-mismatch           | eager  | -DMISMATCH=1 |
 eager-mismatch-three     | eager  | -DMISMATCH=1 -DN=3 -DROUNDS=1 |
 eager-mismatch-late      | eager  | -DMISMATCH=2 -DDEADLINES=1 -DN=3 -DROUNDS=1 -DCOARSE=1 |
@@ -148,14 +148,13 @@ ROW
     name=${name%% *}
     breaks=$(echo $breaks)
     dir=$work/$name
-    flags=-O1
-    [ -z "$breaks" ] || flags=-O0
-    case $options in *DEATHS*) flags="$flags -DNOREDUCE" ;; esac
+    flags=
+    case $options in *DEATHS*) flags=-DNOREDUCE ;; esac
     mkdir "$dir" && cd "$dir" && cp "$models"/*.pml . || exit 1
     # shellcheck disable=SC2086 # options are several words
     {
         spin -a $options $(echo $model).pml &&
-            cc -w $flags -DSAFETY -DMEMLIM=1024 -o pan pan.c &&
+            cc -w -O${breaks:+0} $flags -DSAFETY -DMEMLIM=1024 -o pan pan.c &&
             timeout 200 ./pan -m20000 -w20
     } >log 2>&1
     judge "$name" "$breaks" log

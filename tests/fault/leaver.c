@@ -1,0 +1,71 @@
+/* One process leaves while the others still call: leaver how [calls]
+ *
+ * Process 1 makes `calls` calls and then leaves by `how`: abandon, exit, flight
+ * (abandon with a large operation started), eager (with a small one). The others
+ * are told who has left. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/sys.h"
+#include "support/calls.h"
+#include "support/check.h"
+#include "support/process.h"
+#include "support/resources.h"
+
+enum { LEAVER = 1, LARGE = 300 * 1000 };
+static const double timeout_s = 30.0;
+static float input[LARGE];
+static float output[LARGE];
+
+static void leave(oriel_comm *comm, const char *how)
+{
+    oriel_request *request = NULL;
+    size_t count = strcmp(how, "flight") == 0 ? LARGE : 10;
+
+    if (strcmp(how, "exit") == 0)
+        exit(0);
+    if (strcmp(how, "abandon") != 0)
+        CHECK_OK(oriel_all_reduce_start(oriel_comm_world(comm), LEAVER, input, output, count,
+                                        ORIEL_F32, ORIEL_SUM, &request));
+    oriel_comm_abandon(comm);
+}
+
+static void stay(oriel_comm *comm, const char *how)
+{
+    size_t count = strcmp(how, "eager") == 0 ? 10 : LARGE;
+    int rank = oriel_comm_first_rank(comm);
+    double begun = oriel_now();
+    oriel_status st = ORIEL_OK;
+
+    /* What the leaver had started and sent may still succeed. */
+    for (int i = 0; i < 2 && st == ORIEL_OK; i++)
+        st = oriel_all_reduce(oriel_comm_world(comm), rank, input, output, count, ORIEL_F32,
+                              ORIEL_SUM);
+    CHECK_IS(ORIEL_ERR_PEER, st);
+    check_says("all_reduce", "bytes", rank == 0 ? "on rank 0" : "on rank 2", "rank 1 is missing",
+               NULL);
+    CHECK(oriel_now() - begun < 3.0, "told after %g s", oriel_now() - begun);
+    CHECK(oriel_comm_barrier(comm) != ORIEL_OK, "a barrier without process 1");
+    CHECK_OK(oriel_comm_destroy(comm));
+}
+
+int main(int argc, char **argv)
+{
+    const char *how = argc > 1 ? argv[1] : "abandon";
+    int calls = process_argument(argc, argv, 2, 10);
+    test_resources before = resources_now();
+    oriel_comm *comm = process_comm(1, timeout_s, NULL);
+    int rank = oriel_comm_first_rank(comm);
+
+    for (unsigned i = 0; i < (unsigned)calls; i++) {
+        test_call call = call_random(i, 50000);
+        call_check(oriel_comm_world(comm), rank, &call);
+    }
+    if (rank == LEAVER)
+        leave(comm, how);
+    else
+        stay(comm, how);
+    resources_check(before, "at the end");
+    return 0;
+}
