@@ -26,9 +26,9 @@ extern "C" {
 
 #define ORIEL_API __attribute__((visibility("default")))
 
-#define ORIEL_VERSION_MAJOR 0
-#define ORIEL_VERSION_MINOR 1
-#define ORIEL_VERSION_PATCH 0
+#define ORIEL_VERSION_MAJOR  0
+#define ORIEL_VERSION_MINOR  1
+#define ORIEL_VERSION_PATCH  0
 #define ORIEL_VERSION_STRING "0.1.0"
 
 typedef enum oriel_status {
@@ -104,22 +104,28 @@ typedef struct oriel_store {
     oriel_status (*get)(void *ctx, const char *key, double timeout_s, void *value, size_t capacity,
                         size_t *len_p);
 } oriel_store;
-#define ORIEL_STORE_INIT {sizeof(oriel_store), NULL, NULL, NULL}
+#define ORIEL_STORE_INIT                                                                           \
+    {                                                                                              \
+        sizeof(oriel_store), NULL, NULL, NULL                                                      \
+    }
 
 /* ---- comm -------------------------------------------------------------- */
 
 typedef struct oriel_comm_params {
     size_t struct_size;
-    int process_id;           /* -1: from ORIEL_PROCESS_ID, or 0 of 1 */
-    int num_processes;        /* 0: from ORIEL_NUM_PROCESSES, or 1 */
-    int local_ranks;          /* ranks this process holds; 0 means 1 */
-    const char *store;        /* "unix:@name" or "host:port"; NULL: from ORIEL_STORE */
-    const char *secret;       /* what the job's processes prove to each other; NULL: ORIEL_SECRET */
-    const oriel_store *kv;    /* used instead of `store` when set */
-    const char *job;          /* prefix of the keys in the store; NULL: "oriel" */
-    double timeout_s;         /* deadline of an operation; 0: ORIEL_TIMEOUT */
+    int process_id;        /* -1: from ORIEL_PROCESS_ID, or 0 of 1 */
+    int num_processes;     /* 0: from ORIEL_NUM_PROCESSES, or 1 */
+    int local_ranks;       /* ranks this process holds; 0 means 1 */
+    const char *store;     /* "unix:@name" or "host:port"; NULL: from ORIEL_STORE */
+    const char *secret;    /* what the job's processes prove to each other; NULL: ORIEL_SECRET */
+    const oriel_store *kv; /* used instead of `store` when set */
+    const char *job;       /* prefix of the keys in the store; NULL: "oriel" */
+    double timeout_s;      /* deadline of an operation; 0: ORIEL_TIMEOUT */
 } oriel_comm_params;
-#define ORIEL_COMM_PARAMS_INIT {sizeof(oriel_comm_params), -1, 0, 0, NULL, NULL, NULL, NULL, 0.0}
+#define ORIEL_COMM_PARAMS_INIT                                                                     \
+    {                                                                                              \
+        sizeof(oriel_comm_params), -1, 0, 0, NULL, NULL, NULL, NULL, 0.0                           \
+    }
 
 /* Collective: every process calls it once. On failure no process holds a comm. */
 ORIEL_API oriel_status oriel_comm_create(const oriel_comm_params *params, oriel_comm **comm_p);
@@ -134,9 +140,9 @@ ORIEL_API oriel_status oriel_comm_check(oriel_comm *comm);
 /* Collective over processes: returns once every process has called it. */
 ORIEL_API oriel_status oriel_comm_barrier(oriel_comm *comm);
 
-ORIEL_API int oriel_comm_size(const oriel_comm *comm);        /* ranks in the world */
-ORIEL_API int oriel_comm_first_rank(const oriel_comm *comm);  /* this process's first rank */
-ORIEL_API int oriel_comm_local_size(const oriel_comm *comm);  /* ranks of this process */
+ORIEL_API int oriel_comm_size(const oriel_comm *comm);       /* ranks in the world */
+ORIEL_API int oriel_comm_first_rank(const oriel_comm *comm); /* this process's first rank */
+ORIEL_API int oriel_comm_local_size(const oriel_comm *comm); /* ranks of this process */
 ORIEL_API int oriel_comm_process(const oriel_comm *comm);
 ORIEL_API int oriel_comm_num_processes(const oriel_comm *comm);
 

@@ -1,8 +1,8 @@
 /* The life of a cell, as in src/core/cell.c: enter, arrive, revoke, leave, and
  * the comm's abort word. Included by eager.pml, staged.pml and direct.pml, which
  * add what happens between arrive and leave and define, before the include,
- * COMMITTED(w), BLOCK_FIELDS and block_reset(b). docs/protocol.md says what each
- * step is for.
+ * COMMITTED(w), BLOCK_FIELDS and block_reset(b, i). docs/protocol.md says what
+ * each step is for.
  *
  * One step is one access to memory that others may change meanwhile, with the
  * local work around it: a compare-and-swap loop is one step, a look into a
@@ -175,7 +175,8 @@ inline comm_abort(reason)
     fi
 }
 
-/* The record is there once the word is SET; who claimed it may be dead. */
+/* The record is there once the word is SET. The wait for it is bounded, and given
+ * up where the claimer may be dead or slow. */
 inline comm_read_abort(reason)
 {
     if
@@ -280,6 +281,10 @@ inline cell_create()
         cell[way].key = key;
         cell[way].record = record;
         cell[way].blk = fresh;
+        cell[way].arrived = 0;
+        cell[way].touching = 0;
+        cell[way].finished = 0;
+        cell[way].left = 0;
         cell[way].g_inside[me] = 1;
         cell[way].used = 1;
         state = ENTERED;
@@ -409,15 +414,7 @@ inline cell_free()
         assert(MINE.taken);
         MINE.taken = 0
     };
-    d_step {
-        cell[way].used = 0;
-        cell[way].key = 0;
-        cell[way].record = 0;
-        cell[way].blk = 0;
-        cell[way].arrived = 0;
-        cell[way].finished = 0;
-        cell[way].left = 0
-    }
+    cell[way].used = 0
 }
 
 /* The operation has succeeded, whatever becomes of the lock from here on. */

@@ -105,7 +105,7 @@ ROWS
 mutants() {
     while IFS='|' read -r rule options breaks; do
         rule=${rule%% *}
-        echo "$1-without-$rule | $1 | -DWITHOUT=$rule $options | $breaks"
+        echo "$1-without-$rule | $1 | -DWITHOUT=$rule$options | $breaks"
     done
 }
 
@@ -143,25 +143,23 @@ judge() { # name breaks log
 # it is off where ranks die.
 check() { # row
     IFS='|' read -r name model options breaks <<ROW
-$1
+$(echo "$1" | sed 's/ *| */|/g; s/ *$//')
 ROW
-    name=${name%% *}
-    breaks=$(echo $breaks)
     dir=$work/$name
     flags=
     case $options in *DEATHS*) flags=-DNOREDUCE ;; esac
     mkdir "$dir" && cd "$dir" && cp "$models"/*.pml . || exit 1
     # shellcheck disable=SC2086 # options are several words
     {
-        spin -a $options $(echo $model).pml &&
-            cc -w -O${breaks:+0} $flags -DSAFETY -DMEMLIM=1024 -o pan pan.c &&
+        spin -a $options "$model.pml" &&
+            cc -w $flags -DSAFETY -DMEMLIM=1024 -o pan pan.c &&
             timeout 200 ./pan -m20000 -w20
     } >log 2>&1
     judge "$name" "$breaks" log
     verdict=$?
-    if [ "$only" = 1 ] && [ -f $(echo $model).pml.trail ]; then
+    if [ "$only" = 1 ] && [ -f "$model.pml.trail" ]; then
         # shellcheck disable=SC2086
-        spin -t -p $options $(echo $model).pml
+        spin -t -p $options "$model.pml"
     fi
     cd "$work" && rm -rf "$dir"
     return $verdict
@@ -182,8 +180,10 @@ done
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
 trap 'exit 1' HUP INT TERM
-only=0
-[ -z "$1" ] || only=1
-table | grep -E "^${1:-.*}( |\$)" | tr '\n' '\0' |
-    xargs -0 -r -P "${JOBS:-2}" -I ROW sh "$models/run.sh" --row ROW "$work" "$only"
-[ $? -eq 0 ]
+rows=$(table | grep -E "^${1:-.*} ")
+if [ -z "$rows" ]; then
+    echo "FAIL $1 (no such model)"
+    exit 1
+fi
+echo "$rows" | tr '\n' '\0' |
+    xargs -0 -P "${JOBS:-2}" -I ROW sh "$models/run.sh" --row ROW "$work" $# || exit 1

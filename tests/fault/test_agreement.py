@@ -1,0 +1,50 @@
+"""An operation, or a comm, comes about on every rank or on none."""
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+import job
+
+
+def outcomes(output, word):
+    """{number: the set of what the processes said about it}"""
+    said = {}
+    for number, outcome in re.findall(rf"{word} (\d+) (good|bad)", "\n".join(output.lines())):
+        said.setdefault(int(number), []).append(outcome)
+    return said
+
+
+@pytest.mark.parametrize("processes", [2, 4])
+def test_one_comes_around_the_deadline(processes, record_property):
+    rounds = 1000 if job.SOAK else 40
+    output = job.check(processes, "contest", rounds, limit=3600 if job.SOAK else job.LIMIT)
+    said = outcomes(output, "round")
+    assert len(said) == rounds
+    for number, all_said in said.items():
+        assert len(all_said) == processes and len(set(all_said)) == 1, f"round {number}: {all_said}"
+    record_property("rounds", rounds)
+    record_property("good", sum("good" in all_said for all_said in said.values()))
+
+
+@pytest.mark.parametrize("victim, first, last", [(0, 1, 75), (1, 1, 55)])
+def test_failing_system_calls(victim, first, last):
+    """One call of one process fails while the comm is made."""
+    stride = 1 if job.SOAK else 11
+    output = job.check(3, "failing_start", victim, first + 1, last, stride, limit=1200)
+    said = outcomes(output, "attempt")
+    assert len(said) == len(range(first + 1, last + 1, stride))
+    for number, all_said in said.items():
+        assert len(all_said) == 3 and len(set(all_said)) == 1, f"{number}: {output.text}"
+
+
+def test_late_process():
+    job.check(3, "late_process", 100000, chunk="1K", staging="256K")
+    job.check(3, "late_process", 10)
+
+
+def test_different_calls():
+    job.check(3, "mismatch")

@@ -1,0 +1,147 @@
+"""kill -9, SIGSTOP and exits at random moments: the survivors are told in time and
+in words, nothing is left behind, and they can start anew."""
+
+import os
+import random
+import re
+import signal
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+import job
+
+KILLS = int(os.environ.get("ORIEL_TEST_KILLS") or (45 if job.SOAK else 10))
+SEED = int(os.environ.get("SEED") or random.randrange(1 << 30))
+TOLD_WITHIN = 3.0  # seconds
+LAYOUTS = [(4, 1), (2, 1), (3, 2), (6, 1)]  # processes, ranks of each
+
+
+def start_survivors(n, local_ranks, victim, timeout_ms=60000, again=None, **options):
+    store, again = job.fresh_store(), again or job.fresh_store()
+    processes = [job.Process("survivor", victim, again, local_ranks, timeout_ms, process_id=p,
+                             num_processes=n, store=store, **options)
+                 for p in range(n)]
+    return processes, [store, again]
+
+
+def failures(text):
+    """(when, rank, status, sentence) of each rank of a process."""
+    found = re.findall(r"^failed ([\d.]+) rank (\d+) (\S+) (.*)$", text, re.M)
+    return [(float(when), int(rank), status, sentence) for when, rank, status, sentence in found]
+
+
+def check_survivor(process, p, local_ranks, since, status, names, within=TOLD_WITHIN):
+    """Each rank of the process was told in time, in words, and it left nothing."""
+    code, text = process.wait()
+    assert code == 0 and "clean" in text.splitlines(), f"process {p}: {text}"
+    told = failures(text)
+    assert len(told) == local_ranks, text
+    for when, rank, got, sentence in told:
+        assert got == status, text
+        assert 0 < when - since < within, f"rank {rank} was told after {when - since:.3f} s"
+        for part in ["all_reduce", "bytes", f"on rank {rank} (process {p})", *names]:
+            assert part in sentence, f"{part!r} is not in {sentence!r}"
+    return max(when for when, *_ in told) - since
+
+
+def check_nothing_left(stores):
+    names = [store.removeprefix("unix:") for store in stores if store != "none"]
+    sockets = Path("/proc/net/unix").read_text()
+    assert not [name for name in names if name in sockets]
+
+
+def kill_one(rng, n, local_ranks, victim, **options):
+    processes, stores = start_survivors(n, local_ranks, victim, **options)
+    try:
+        for process in processes:
+            process.wait_for_line("ready")
+        time.sleep(rng.uniform(0, 0.15))  # the random moment
+        since = time.monotonic()
+        processes[victim].child.send_signal(signal.SIGKILL)
+        first = victim * local_ranks
+        longest = max(check_survivor(process, p, local_ranks, since, "ORIEL_ERR_PEER",
+                                     [f"rank {first}", "missing", f"process {victim}"])
+                      for p, process in enumerate(processes) if p != victim)
+        check_nothing_left(stores)
+        return longest
+    finally:
+        for process in processes:
+            process.end()
+
+
+def test_kill_9(record_property):
+    """At a random moment of a loop, the lead of the job too."""
+    rng = random.Random(SEED)
+    longest = 0
+    print(f"SEED={SEED}")
+    for i in range(KILLS):
+        n, local_ranks = LAYOUTS[i % len(LAYOUTS)]
+        victim = 0 if i % 3 == 0 else rng.randrange(1, n)
+        options = {"chunk": "1K", "staging": "256K"} if i % 2 else {}
+        longest = max(longest, kill_one(rng, n, local_ranks, victim, **options))
+    record_property("kills", KILLS)
+    record_property("seed", SEED)
+    record_property("longest_s", round(longest, 3))
+
+
+def test_kill_while_starting():
+    """Before the comm is whole: an error in bounded time, or the comm and then the
+    error of its first operations."""
+    rng = random.Random(SEED)
+    for i in range(10 if job.SOAK else 3):
+        victim = i % 3
+        processes, stores = start_survivors(3, 1, victim, again="none", init_timeout=1)
+        try:
+            time.sleep(rng.uniform(0, 0.01))
+            processes[victim].child.send_signal(signal.SIGKILL)
+            begun = time.monotonic()
+            for p, process in enumerate(processes):
+                if p != victim:
+                    code, text = process.wait(30)
+                    refused = code == 1 and "oriel_comm_create" in text
+                    assert refused or "clean" in text.splitlines(), text
+                    assert not refused or re.search("ORIEL_ERR_(TIMEOUT|PEER)", text), text
+            assert time.monotonic() - begun < 15
+            check_nothing_left(stores)
+        finally:
+            for process in processes:
+                process.end()
+
+
+@pytest.mark.parametrize("victim", [0, 1])
+def test_stopped(victim):
+    """A process that is alive and does not move is late, not dead; the others warn,
+    give up at their deadline and name it; when it goes on, it is told too."""
+    processes, stores = start_survivors(3, 1, victim, timeout_ms=700, warn_after=0.2)
+    try:
+        for process in processes:
+            process.wait_for_line("ready")
+        since = time.monotonic()
+        processes[victim].child.send_signal(signal.SIGSTOP)
+        others = [(p, process) for p, process in enumerate(processes) if p != victim]
+        for p, process in others:
+            while not failures(process.text()):
+                assert process.child.poll() is None and time.monotonic() < since + 30
+                time.sleep(0.005)
+            assert f"waits for rank {victim} (process {victim})" in process.text()
+        processes[victim].child.send_signal(signal.SIGCONT)
+        for p, process in others:
+            check_survivor(process, p, 1, since, "ORIEL_ERR_TIMEOUT",
+                           [f"rank {victim} (process {victim})", "all_reduce #"], within=10)
+        code, text = processes[victim].wait()
+        assert code == 0 and failures(text) and "clean" in text.splitlines(), text
+        check_nothing_left(stores)
+    finally:
+        for process in processes:
+            process.end()
+
+
+@pytest.mark.parametrize("how", ["abandon", "exit", "flight", "eager"])
+@pytest.mark.parametrize("options", [{}, {"chunk": "1K", "staging": "256K"}],
+                         ids=["plain", "small"])
+def test_one_leaves(how, options):
+    job.check(3, "leaver", how, **options)
