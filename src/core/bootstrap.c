@@ -31,9 +31,10 @@ struct report {
 };
 
 struct plan {
+    uint64_t heap_bytes;
     struct report report;
     oriel_ticket ticket;
-    uint64_t heap_bytes;
+    uint32_t unused; /* what travels has no padding: nothing of the stack goes along */
 };
 
 /* A meeting in the store: which one, and until when. */

@@ -99,7 +99,7 @@ static oriel_status host_port_create(oriel_port *port_p)
     char token[2 * TOKEN_BYTES + 1];
     socklen_t len;
     oriel_status st;
-    oriel_port port;
+    oriel_port port = {0};
 
     if (oriel_sys_now->random(port.token, TOKEN_BYTES) != 0 ||
         oriel_sys_now->random(tag, sizeof tag) != 0)
