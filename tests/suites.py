@@ -170,7 +170,8 @@ def suite_fuzz(session):
         corpus = TESTS / "fuzz" / "corpus" / source.stem.removeprefix("fuzz_")
         cases.append(check(session, f"fuzz/{source.stem}",
                            ROOT / "build" / "fuzz" / "tests" / source.stem,
-                           f"-max_total_time={seconds}", "-print_final_stats=1", "-timeout=10",
+                           f"-max_total_time={seconds}", "-timeout=10", "-error_exitcode=1",
+                           "-timeout_exitcode=1",
                            f"-artifact_prefix={found}/", found, corpus, timeout=seconds + 60))
     return cases
 

@@ -220,7 +220,7 @@ class _Sites:
 
 
 def _call_groups(axis_context, axes):
-    """The groups of ranks of one call, as rows, or None for a lone device."""
+    """The groups of ranks of one call, as rows."""
     if axes is None:
         if axis_context.num_devices != 1:
             raise ValueError(
@@ -230,14 +230,12 @@ def _call_groups(axis_context, axes):
             )
         return np.arange(_world.current().size)[None]
     mesh = axis_context.mesh
-    if all(mesh.shape[name] == 1 for name in axes):
-        return None
     return _groups.of_axes(_world.current().ranks_of(mesh), mesh.axis_names, axes)
 
 
 def _lower(ctx, x, *, axes, op, invariant):
     groups = _call_groups(ctx.module_context.axis_context, axes)
-    if groups is None or groups.shape[1] == 1 or ctx.avals_in[0].size == 0:
+    if groups.shape[1] == 1 or ctx.avals_in[0].size == 0:
         return [x]
     module, site = _Sites.of(ctx.module_context).next()
     _lib.load().oriel_ffi_lowering(module, site)

@@ -81,6 +81,9 @@ oriel_status oriel_address_parse(const char *text, oriel_address *address_p)
     if (len >= sizeof(address.host) || (host != text && len == 0))
         return oriel_fail(ORIEL_ERR_INVALID, "store address \"%.160s\": a host name of %zu bytes",
                           text, len);
+    if (memchr(host, '[', len) != NULL || memchr(host, ']', len) != NULL)
+        return oriel_fail(ORIEL_ERR_INVALID, "store address \"%.160s\": a bracket in the host name",
+                          text);
     memcpy(address.host, host, len);
     if (len == 0)
         strcpy(address.host, "127.0.0.1");

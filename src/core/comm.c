@@ -66,8 +66,8 @@ static void comm_free(oriel_comm *comm)
     if (comm->heap.header != NULL)
         comm->fabric->segment_close(&comm->heap.segment);
     pthread_mutex_destroy(&comm->lock);
-    for (int i = 0; comm->free_started != NULL && i < comm->local_ranks; i++)
-        comm->free_started(comm->started[i]);
+    for (int i = 0; atomic_load(&comm->free_started) != NULL && i < comm->local_ranks; i++)
+        atomic_load (&comm->free_started)(comm->started[i]);
     oriel_sys_now->release(comm->started);
     oriel_sys_now->release(comm);
 }

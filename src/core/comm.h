@@ -65,7 +65,7 @@ struct oriel_comm {
     uint64_t windows_made;
 
     struct oriel_request **started; /* per local rank: requests not waited for yet */
-    void (*free_started)(struct oriel_request *list);
+    void (*_Atomic free_started)(struct oriel_request *list); /* set by whoever starts one */
 };
 
 /* ---- waiting (wait.c) --------------------------------------------------- */

@@ -71,7 +71,7 @@ static void started_add(oriel_request *request)
 {
     oriel_request **link = started_list(request->comm, request->rank);
 
-    request->comm->free_started = started_free;
+    atomic_store(&request->comm->free_started, started_free);
     while (*link != NULL)
         link = &(*link)->next;
     *link = request;
