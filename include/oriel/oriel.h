@@ -130,7 +130,8 @@ typedef struct oriel_comm_params {
 /* Collective: every process calls it once. On failure no process holds a comm. */
 ORIEL_API oriel_status oriel_comm_create(const oriel_comm_params *params, oriel_comm **comm_p);
 /* Collective, bounded by the comm's deadline: waits until every process is
- * here, unless the comm is revoked. Always frees the local part. NULL is fine. */
+ * here, unless the comm is revoked. Always frees the local part. NULL is fine;
+ * a forked child does nothing here. */
 ORIEL_API oriel_status oriel_comm_destroy(oriel_comm *comm);
 /* Local: frees the local part at once and waits for nobody; for exit paths.
  * Peers that still call are told that this process has left. */

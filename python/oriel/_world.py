@@ -30,6 +30,7 @@ _broken = False  # the last world ended in a failure
 @dataclasses.dataclass
 class World:
     comm: ctypes.c_void_p
+    pid: int
     asked: dict  # each argument of init: what was given, what came of it
     size: int
     first_rank: int
@@ -193,6 +194,7 @@ def _join(place, devices, asked, timeout):
         raise
     return World(
         comm=comm,
+        pid=os.getpid(),
         asked={name: (value, getattr(place, name, value)) for name, value in asked.items()},
         size=size,
         first_rank=first,
@@ -262,7 +264,7 @@ def _leave_at_exit():
     looked at may still be running, and others may be waiting for their part."""
     global _world, _broken
 
-    if _world is not None:
+    if _world is not None and os.getpid() == _world.pid:  # else a forked child ends
         world, _world = _world, None
         lib = _lib.load()
         for rank in range(world.first_rank, world.first_rank + world.local_size):

@@ -1,4 +1,5 @@
 #include <string.h>
+#include <unistd.h>
 
 #include "base/config.h"
 #include "base/log.h"
@@ -101,6 +102,7 @@ oriel_status oriel_comm_create(const oriel_comm_params *given, oriel_comm **comm
     if (comm == NULL)
         return oriel_fail(ORIEL_ERR_SYSTEM, "out of memory for a comm");
     pthread_mutex_init(&comm->lock, NULL);
+    comm->pid = (int)getpid();
     comm->process = params.process_id;
     comm->num_processes = params.num_processes;
     comm->timeout = params.timeout_s;
@@ -123,7 +125,7 @@ oriel_status oriel_comm_destroy(oriel_comm *comm)
 {
     oriel_status st = ORIEL_OK;
 
-    if (comm == NULL)
+    if (comm == NULL || comm->pid != (int)getpid())
         return ORIEL_OK;
     if (!oriel_comm_aborted(comm))
         st = oriel_comm_agree(comm, ORIEL_OK, comm->timeout);
@@ -133,7 +135,7 @@ oriel_status oriel_comm_destroy(oriel_comm *comm)
 
 void oriel_comm_abandon(oriel_comm *comm)
 {
-    if (comm != NULL)
+    if (comm != NULL && comm->pid == (int)getpid())
         comm_free(comm);
 }
 

@@ -39,6 +39,7 @@ struct oriel_window {
 struct oriel_comm {
     const oriel_fabric *fabric;
     oriel_heap heap;
+    int pid; /* a forked child has the object, but not the comm */
     int process;
     int num_processes;
     int first_rank;

@@ -116,13 +116,15 @@ static oriel_status begin(const xla_frame *frame, oriel_request *request)
         st = frame_run_id(frame, &run);
     if (st == ORIEL_OK)
         st = frame_buffers(frame, &in, &out, &count, &dtype);
+    if (st == ORIEL_OK)
+        st = oriel_site_count(site, rank - attached.comm->first_rank, run, &key.count);
     if (st != ORIEL_OK)
         return st;
     key = (oriel_key){
         .group = group->hash,
         .run = (uint64_t)run,
         .site = oriel_site_identity(site),
-        .count = oriel_site_count(site, rank - attached.comm->first_rank, run),
+        .count = key.count,
     };
     oriel_all_reduce_record(group, count, dtype, oriel_site_reduce(site), &record);
     record.instances = oriel_site_instances(site);
@@ -182,6 +184,11 @@ static xla_error *execute(xla_frame *frame)
                            oriel_fail(ORIEL_ERR_INVALID, "all_reduce: oriel is not initialised; "
                                                          "call oriel.init()"));
     st = begin(frame, request);
+    /* The others wait for this rank. What is wrong with the call they see too. */
+    if (st == ORIEL_ERR_SYSTEM)
+        oriel_comm_abort(attached.comm, st, attached.comm->first_rank, attached.comm->process,
+                         "process %d could not begin an operation: %s", attached.comm->process,
+                         oriel_last_error());
     if (st == ORIEL_OK)
         st = oriel_request_spin(request, request->comm->spin);
     if (st == ORIEL_IN_PROGRESS)

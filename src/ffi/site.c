@@ -235,16 +235,18 @@ static uint64_t count_run(struct device_runs *device, int64_t run)
     return 0;
 }
 
-uint64_t oriel_site_count(oriel_site *site, int local_rank, int64_t run)
+oriel_status oriel_site_count(oriel_site *site, int local_rank, int64_t run, uint64_t *count_p)
 {
     struct device_runs **device = &site->devices[local_rank];
-    uint64_t count = 0;
+    oriel_status st = ORIEL_OK;
 
     pthread_mutex_lock(&site->lock);
     if (*device == NULL)
         *device = oriel_sys_now->alloc(sizeof **device);
     if (*device != NULL)
-        count = count_run(*device, run);
+        *count_p = count_run(*device, run);
+    else
+        st = oriel_fail(ORIEL_ERR_SYSTEM, "out of memory for a call site");
     pthread_mutex_unlock(&site->lock);
-    return count;
+    return st;
 }

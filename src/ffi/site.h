@@ -27,6 +27,6 @@ uint64_t oriel_site_identity(const oriel_site *site);
  * Called by executions alone: from then on no further one can come. */
 uint32_t oriel_site_instances(const oriel_site *site);
 /* Counts executions of the site by `local_rank` within `run`: 0, 1, ... */
-uint64_t oriel_site_count(oriel_site *site, int local_rank, int64_t run);
+oriel_status oriel_site_count(oriel_site *site, int local_rank, int64_t run, uint64_t *count_p);
 
 #endif

@@ -27,7 +27,7 @@ void oriel_request_begin(oriel_request *request, const oriel_group *group, int r
     request->trace = oriel_trace_begin(group->comm, rank, group->hash, record);
     request->begun = request->trace->begun;
     request->warn_at = request->begun + group->comm->warn_after;
-    request->compare_at = request->begun + ORIEL_COMPARE_AFTER_S;
+    request->compare_at = request->warn_at;
 }
 
 static void unpark(oriel_request *request)

@@ -7,11 +7,6 @@
 #include "core/cell.h"
 #include "core/trace.h"
 
-/* How long two ranks must wait for each other in differing calls of one site
- * before that is taken for an error: independent calls may start in any order,
- * so for a moment this is nothing unusual. */
-#define ORIEL_COMPARE_AFTER_S 2.0
-
 enum request_state { REQUEST_ENTER, REQUEST_ARRIVED, REQUEST_TRANSFER };
 
 struct oriel_request {

@@ -51,7 +51,7 @@ ASKED = {  # by the others, by rank 1
 
 
 def test_ranks_ask_for_different_things():
-    status, output, reports = run_processes("mismatch.py", processes=3)
+    status, output, reports = run_processes("mismatch.py", processes=3, ORIEL_WARN_AFTER="1")
     assert status == 0, output
     assert sorted(reports) == [0, 1, 2]
     for rank, entries in reports.items():

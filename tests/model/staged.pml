@@ -60,10 +60,10 @@ inline chunk_gather(k)
     (fresh == NONE && (red == K || pub == K && !KEEPS(FINISH_AFTER_RED)) &&    \
      (!cell[way].revoked || !KEEPS(FINISH_CHECKS_REVOKED)))
 
-/* pub, red and got are the caller's own progress, of which the counters in the
- * block tell the others. */
 #define FORGET_PROGRESS pub = 0; red = 0; got = 0; fresh = NONE
 
+/* pub, red and got are the caller's own progress, of which the counters in the
+ * block tell the others. */
 inline staged_run()
 {
     do
