@@ -1,6 +1,7 @@
 """What the suites stand on: running commands, building, reading results."""
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -107,6 +108,18 @@ def last_lines(text, n):
     return "\n".join(text.strip().splitlines()[-n:])
 
 
+REPORT = re.compile(r"^.*(?:WARNING: ThreadSanitizer|ERROR: \w+Sanitizer|runtime error:|"
+                    r"==\d+== (?:Invalid|Conditional|Use of|Syscall|Mismatched|\d)).*$", re.M)
+
+
+def gist(output):
+    """The lines to show of a failure: a tool's first report, else the last lines."""
+    found = REPORT.search(output)
+    if found:
+        return "\n".join(output[found.start():].splitlines()[:12])
+    return last_lines(output, 12)
+
+
 def check(session, case_id, *command, **keywords):
     """One command that is one case."""
     status, output = session.sh(*command, **keywords)
@@ -114,7 +127,7 @@ def check(session, case_id, *command, **keywords):
         return Case(case_id, PASSED)
     if status == 77:
         return Case(case_id, SKIPPED, last_lines(output, 1))
-    return Case(case_id, FAILED, last_lines(output, 12) or f"exit status {status}")
+    return Case(case_id, FAILED, gist(output) or f"exit status {status}")
 
 
 def read_junit(path, name_of):
@@ -133,7 +146,7 @@ def read_junit(path, name_of):
                 case.properties = {p.get("name"): p.get("value") for p in child}
         output = element.findtext("system-out") or ""
         if case.outcome == FAILED and element.find("failure") is not None and output:
-            case.detail = f"{case.detail}\n{last_lines(output, 12)}".strip()
+            case.detail = f"{case.detail}\n{gist(output)}".strip()
         # ctest says only that a program returned 77; the program said why.
         if case.outcome == SKIPPED and "RETURN_CODE" in case.detail.upper():
             case.detail = last_lines(output, 1)

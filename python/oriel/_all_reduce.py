@@ -158,7 +158,7 @@ def _abstract_eval(aval, *, axes, op, invariant):
 
 def _jvp(primals, tangents, *, axes, op, invariant):
     if op != "sum":
-        raise NotImplementedError(f"Differentiation rule for 'all_reduce' of {op!r} not implemented")
+        raise NotImplementedError(f"Differentiation rule for all_reduce of {op!r} not implemented")
     (x,), (t,) = primals, tangents
     return _bind(x, axes, op, invariant), _bind(t, axes, op, invariant)
 

@@ -44,7 +44,10 @@ def test_one_function_on_permuted_meshes():
 
     def function(mesh, v):
         return jax.shard_map(
-            lambda w: oriel.all_reduce(w, "a"), mesh=mesh, in_specs=P("a", "b"), out_specs=P("a", "b"),
+            lambda w: oriel.all_reduce(w, "a"),
+            mesh=mesh,
+            in_specs=P("a", "b"),
+            out_specs=P("a", "b"),
             check_vma=False,
         )(v)
 

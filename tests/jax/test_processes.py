@@ -43,15 +43,15 @@ def test_alone():
     assert '"size": 1' in output
 
 
-@pytest.mark.parametrize(
-    "how, mode", [("finalize", "local"), ("exit", "global"), ("unseen", "local"), ("unseen", "global")]
-)
+@pytest.mark.parametrize("how, mode", [("finalize", "local"), ("exit", "global")])
 def test_init_again_and_leave(how, mode):
-    output, reports = assert_all_ok(
-        2, run_processes("again.py", 3, how, mode, processes=2)
-    )
-    if how == "unseen":
-        assert reports[0][1]["seen"], output
+    assert_all_ok(2, run_processes("again.py", 3, how, mode, processes=2))
+
+
+def test_end_while_a_program_runs():
+    result = run_processes("unseen.py", processes=2, devices=2)
+    output, reports = assert_all_ok(2, result)
+    assert reports[0][1]["seen"] > reports[1][0]["returned"], output
 
 
 @pytest.mark.parametrize("mode", ["global", "local"])

@@ -103,7 +103,7 @@ def test_codes_are_those_of_the_header():
 
 def test_structures_are_those_of_the_library():
     params = _lib.CommParams(struct_size=1)
-    with pytest.raises(oriel.OrielError, match=f"of {ctypes.sizeof(params)}|{ctypes.sizeof(params)}:"):
+    with pytest.raises(oriel.OrielError, match=f"is 1 instead of {ctypes.sizeof(params)}:"):
         _lib.call("oriel_comm_create", ctypes.byref(params), ctypes.byref(ctypes.c_void_p()))
 
 
@@ -191,7 +191,7 @@ def test_shortage(monkeypatch):
 def test_import_is_light():
     code = (
         "import oriel, os, sys\n"
-        "print([n for n in sys.modules if n.split('.')[0] in ('torch', 'mpi4py', 'cupy', 'nccl')])\n"
+        "print([n for n in sys.modules if n.split('.')[0] in ('torch', 'mpi4py', 'cupy')])\n"
         "print([l for l in open('/proc/self/maps') if 'libcuda' in l or 'libnccl' in l])\n"
         "from jax._src import xla_bridge\n"
         "print(xla_bridge.backends_are_initialized(), os.environ['PJRT_NPROC'])"

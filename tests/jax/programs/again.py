@@ -1,8 +1,8 @@
 """init, finalize and the end of a program: again.py ROUNDS HOW MODE
 
-    HOW: finalize (twice, before the end), nothing, exit (sys.exit), unseen (a
-    result nobody looks at), raise (process 1 fails, the others wait for it),
-    quit (process 1 leaves with sys.exit(3), the others wait for it)"""
+    HOW: finalize (twice, then a world of another size), exit (sys.exit), raise
+    (process 1 fails, the others wait for it), quit (process 1 leaves by
+    sys.exit(3), the others wait for it)"""
 
 import sys
 import time
@@ -14,39 +14,55 @@ import oriel
 from common import report
 
 
-def main():
-    rounds, how, mode = int(sys.argv[1]), sys.argv[2], sys.argv[3]
-    distributed = False if mode == "local" else None
-    step = jax.jit(lambda v: oriel.all_reduce(v))
+step = jax.jit(lambda v: oriel.all_reduce(v))
+
+
+def run_rounds(rounds, distributed):
     for i in range(rounds):
+        if i > 0:
+            oriel.finalize()
+            oriel.finalize()
         oriel.init(distributed=distributed)
         oriel.init()  # the same world
-        got = step(jnp.full(3, oriel.rank() + i, jnp.float32))
+        operand = jnp.full(3, oriel.rank() + i, jnp.float32)
+        if oriel.process_id() == 0:  # one program, whichever line calls it
+            got = step(operand)
+        else:
+            got = step(operand)
         np.testing.assert_array_equal(got, sum(range(oriel.size())) + i * oriel.size())
-        if i < rounds - 1 or how == "finalize":
-            oriel.finalize()
-            oriel.finalize()
     report(ok=True)
-    if how == "exit":
-        sys.exit(0)
-    if how == "unseen" and oriel.process_id() != 0:
-        step(jnp.ones(1 << 20, jnp.float32))
-        return
-    if how == "unseen":
-        got = step(jnp.ones(1 << 20, jnp.float32))
-        np.testing.assert_array_equal(got, oriel.size())
-        report(seen=True)
-    if how in ("raise", "quit") and oriel.process_id() == 1:
+
+
+def end_alone():
+    """The same function in a world of another size."""
+    oriel.finalize()
+    oriel.init(process_id=0, num_processes=1, distributed=False)
+    np.testing.assert_array_equal(step(jnp.full(3, 7, jnp.float32)), 7)
+    oriel.finalize()
+
+
+def end_badly(how):
+    if oriel.process_id() == 1:
         report(left=time.monotonic())
         if how == "quit":
             sys.exit(3)
         raise RuntimeError("on purpose")
-    if how in ("raise", "quit"):
-        try:
-            step(jnp.ones(3, jnp.float32)).block_until_ready()
-        except Exception as error:
-            report(raised=time.monotonic(), text=str(error))
-            sys.exit(4)
+    try:
+        step(jnp.ones(3, jnp.float32)).block_until_ready()
+    except Exception as error:
+        report(raised=time.monotonic(), text=str(error))
+        sys.exit(4)
+
+
+def main():
+    rounds, how, mode = int(sys.argv[1]), sys.argv[2], sys.argv[3]
+    run_rounds(rounds, False if mode == "local" else None)
+    if how == "finalize":
+        end_alone()
+    elif how == "exit":
+        sys.exit(0)
+    else:
+        end_badly(how)
 
 
 main()

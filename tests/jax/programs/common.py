@@ -13,10 +13,11 @@ def report(**values):
     print("REPORT " + json.dumps(values), flush=True)
 
 
-def make_mesh(shape, names):
+def make_mesh(shape, names, order=None):
     """Over all devices that JAX shows, of all processes."""
-    devices = np.array(jax.devices()).reshape(shape)
-    return Mesh(devices, names, axis_types=(AxisType.Auto,) * len(names))
+    devices = np.array(jax.devices())
+    devices = devices if order is None else devices[order]
+    return Mesh(devices.reshape(shape), names, axis_types=(AxisType.Auto,) * len(names))
 
 
 def spread(mesh, value, spec):

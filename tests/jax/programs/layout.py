@@ -36,13 +36,15 @@ def check_global(n):
 
 
 def check_grid(n):
-    mesh = make_mesh((2, n // 2), ("a", "b"))
+    order = np.random.default_rng(1).permutation(n)
+    mesh = make_mesh((2, n // 2), ("a", "b"), order)
     x = np.arange(2 * n, dtype=np.int32).reshape(2, n)
 
     def function(v):
         return oriel.all_reduce(v, "a"), oriel.all_reduce(v, "b")
 
-    results = sharded(mesh, function, P("a", "b"), (P(None, "b"), P("a")))(spread(mesh, x, P("a", "b")))
+    step = sharded(mesh, function, P("a", "b"), (P(None, "b"), P("a")))
+    results = step(spread(mesh, x, P("a", "b")))
     parts = x.reshape(2, n // 2, 2)
     expected = parts.sum(0).reshape(1, n), parts.sum(1)
     for result, table in zip(results, expected, strict=True):
