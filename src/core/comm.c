@@ -55,7 +55,8 @@ static oriel_status complete_params(const oriel_comm_params *given, oriel_comm_p
 /* Undoes whatever part of the comm exists; waits for nobody. */
 static void comm_free(oriel_comm *comm)
 {
-    if (comm->heap.header != NULL) {
+    /* Without its life lock the place in the heap is somebody else's. */
+    if (comm->size > 0) {
         atomic_store(&comm->heap.procs[comm->process].state, PROC_LEFT);
         oriel_comm_ring_all(comm);
     }

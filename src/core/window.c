@@ -84,9 +84,10 @@ static oriel_status window_open(oriel_comm *comm, oriel_window *window)
         return st;
     st = comm->fabric->segment_fetch(&comm->lead, window->id, total, comm->timeout,
                                      &window->segment);
-    if (st == ORIEL_OK)
-        add_window(comm, window);
-    return st;
+    if (st != ORIEL_OK)
+        return oriel_fail_in(st, "fetching a window from process 0");
+    add_window(comm, window);
+    return ORIEL_OK;
 }
 
 oriel_status oriel_window_create(oriel_comm *comm, size_t bytes, oriel_window **window_p)

@@ -143,11 +143,17 @@ static int receive(int fd, void *buf, size_t len, int *passed_fd_p, double deadl
                              .msg_control = control,
                              .msg_controllen = sizeof control};
         struct pollfd pfd = {.fd = fd, .events = POLLIN};
-        int left_ms = (int)((deadline - oriel_now()) * 1e3);
+        double left = deadline - oriel_now();
+        int ready;
         ssize_t n;
 
-        if (left_ms <= 0 || oriel_sys_now->poll(&pfd, 1, left_ms) <= 0)
+        if (left <= 0.0)
             return -1;
+        ready = oriel_sys_now->poll(&pfd, 1, left < 1.0 ? (int)(left * 1e3) + 1 : 1000);
+        if (ready < 0)
+            return -1;
+        if (ready == 0)
+            continue;
         n = oriel_sys_now->recvmsg(fd, &msg);
         if (n <= 0 && !(n < 0 && (errno == EAGAIN || errno == EINTR)))
             return -1;

@@ -48,3 +48,20 @@ def test_late_process():
 
 def test_different_calls():
     job.check(3, "mismatch")
+
+
+@pytest.mark.parametrize("where", ["destroy", "barrier", "window"])
+def test_one_never_comes_to_a_meeting(where):
+    """The others wait for their deadline, not for ever, and learn who is missing."""
+    store = job.fresh_store()
+    processes = [job.Process("lonely", where, process_id=p, num_processes=3, store=store)
+                 for p in range(3)]
+    try:
+        for p in (0, 2):
+            status, text = processes[p].wait(30)
+            assert status == 0, text
+            assert re.search("^ORIEL_ERR_TIMEOUT .*process 1", text, re.M), text
+            assert where == "destroy" or "then ORIEL_ERR_REVOKED" in text, text
+    finally:
+        for process in processes:
+            process.end()

@@ -112,6 +112,36 @@ def test_kill_while_starting():
                 process.end()
 
 
+def test_kill_between_meetings():
+    """Barriers and windows: the same meeting fails on all survivors."""
+    rng = random.Random(SEED)
+    for i in range(20 if job.SOAK else 4):
+        victim = i % 3
+        store = job.fresh_store()
+        processes = [job.Process("meetings", process_id=p, num_processes=4, store=store)
+                     for p in range(4)]
+        try:
+            for process in processes:
+                process.wait_for_line("ready")
+            time.sleep(rng.uniform(0, 0.1))
+            since = time.monotonic()
+            processes[victim].child.send_signal(signal.SIGKILL)
+            failed_at = set()
+            for process in processes[:victim] + processes[victim + 1:]:
+                code, text = process.wait()
+                assert code == 0 and "clean" in text.splitlines(), text
+                when, number, status, sentence = re.search(
+                    r"^failed ([\d.]+) meeting (\d+) (\S+) (.*)$", text, re.M).groups()
+                assert status == "ORIEL_ERR_PEER", text
+                assert f"process {victim}" in sentence or "another process failed" in sentence
+                assert float(when) - since < TOLD_WITHIN
+                failed_at.add(number)
+            assert len(failed_at) == 1, failed_at
+        finally:
+            for process in processes:
+                process.end()
+
+
 @pytest.mark.parametrize("victim", [0, 1])
 def test_stopped(victim):
     """A process that is alive and does not move is late, not dead; the others warn,

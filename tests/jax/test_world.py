@@ -107,7 +107,7 @@ def test_structures_are_those_of_the_library():
         _lib.call("oriel_comm_create", ctypes.byref(params), ctypes.byref(ctypes.c_void_p()))
 
 
-def test_options_come_from_the_library(monkeypatch):
+def test_options_come_from_the_library():
     assert _lib.option("ORIEL_STORE") == ""
     with pytest.raises(KeyError):
         _lib.option("ORIEL_NO_SUCH")

@@ -91,13 +91,12 @@ int main(int argc, char **argv)
         params.kv = &files;
     }
     st = oriel_comm_create(&params, &comm);
-    if (st == ORIEL_OK) {
-        CHECK_OK(oriel_all_reduce(oriel_comm_world(comm), oriel_comm_first_rank(comm), &x, &x, 1,
-                                  ORIEL_S32, ORIEL_SUM));
-        CHECK(x == oriel_comm_size(comm), "the sum is %d", x);
-        CHECK_OK(oriel_comm_destroy(comm));
-    }
+    if (st == ORIEL_OK)
+        st = oriel_all_reduce(oriel_comm_world(comm), oriel_comm_first_rank(comm), &x, &x, 1,
+                              ORIEL_S32, ORIEL_SUM);
+    CHECK(st != ORIEL_OK || x == oriel_comm_size(comm), "the sum is %d", x);
     printf("%s %s\n", oriel_status_name(st), st == ORIEL_OK ? "" : oriel_last_error());
+    CHECK_OK(oriel_comm_destroy(comm));
     resources_check(before, "after all");
     return 0;
 }

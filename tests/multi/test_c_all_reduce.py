@@ -40,7 +40,16 @@ def test_same_bits_in_every_layout():
     assert len(seen) == 7, "\n".join(sorted(seen))
 
 
-def test_larger_than_the_staging_memory():
-    """Some MiB through 256 KiB."""
-    job.check(2, "bits", 1, **SMALL)
-    job.check(3, "bits", 1, staging="256K", chunk="64K")
+@pytest.mark.parametrize("processes, local_ranks", [(2, 1), (1, 2)])
+def test_large(processes, local_ranks):
+    """Many times the staging memory; in a soak more than 32 bits can count."""
+    job.check(processes, "large", 4200 if job.SOAK else 96, local_ranks, limit=300)
+    job.check(processes, "large", 5, local_ranks, **SMALL)
+
+
+def test_signals():
+    job.check(3, "signals", 5, 300)
+
+
+def test_forks():
+    job.check(3, "forks")

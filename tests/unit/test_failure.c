@@ -17,6 +17,8 @@
 #include <cmocka.h>
 
 #include "base/sys.h"
+#include "core/cell.h"
+#include "ops/request.h"
 #include "support/calls.h"
 #include "support/check.h"
 #include "support/ranks.h"
@@ -156,6 +158,66 @@ static void test_stuck_after_arrival(void **state)
     ranks_run(comm, stuck_body, &late);
     pthread_barrier_destroy(&late.failed);
     CHECK_OK(oriel_comm_destroy(comm));
+}
+
+/* ---- a peer in the middle of a copy ------------------------------------------------------- */
+
+struct drain {
+    oriel_comm *comm;
+    _Atomic int returned;
+};
+
+static void *drain_main(void *arg)
+{
+    struct drain *drain = arg;
+    float buffer[16] = {0};
+
+    CHECK_IS(ORIEL_ERR_TIMEOUT, oriel_all_reduce(oriel_comm_world(drain->comm), 0, buffer, buffer,
+                                                 16, ORIEL_F32, ORIEL_SUM));
+    atomic_store(&drain->returned, 1);
+    return NULL;
+}
+
+/* The cell of rank 0's first call, once it is there. */
+static heap_cell *find_cell(oriel_comm *comm)
+{
+    oriel_group *world = oriel_comm_world(comm);
+    oriel_key key = {.group = world->hash};
+    double limit = oriel_now() + patience_s;
+    heap_cell *cell = NULL;
+    oriel_record record;
+
+    oriel_all_reduce_record(world, 16, ORIEL_F32, ORIEL_SUM, &record);
+    while (cell == NULL || oriel_cell_look(cell).arrived == 0) {
+        CHECK(oriel_now() < limit, "rank 0 never came");
+        if (atomic_load(&comm->heap.ranks[0].traced) > 0)
+            oriel_cell_enter(world, 1, 1, &key, &record, &cell);
+        oriel_relax(1);
+    }
+    return cell;
+}
+
+/* Rank 0's deadline fires while somebody touches its buffers: it revokes the
+ * operation at once, and returns only after the other has let go. */
+static void test_peer_in_the_middle(void **state)
+{
+    struct drain drain = {.comm = ranks_comm(2, soon_s, NULL)};
+    heap_cell *cell;
+    pthread_t thread;
+    double until;
+
+    (void)state;
+    CHECK(pthread_create(&thread, NULL, drain_main, &drain) == 0, "no thread");
+    cell = find_cell(drain.comm);
+    CHECK(oriel_cell_claim(cell), "revoked too early");
+    until = oriel_now() + patience_s;
+    while (!oriel_cell_look(cell).revoked)
+        CHECK(oriel_now() < until, "the deadline never came");
+    for (until = oriel_now() + 0.2; oriel_now() < until; oriel_relax(1))
+        CHECK(!atomic_load(&drain.returned), "returned while its buffers were in use");
+    oriel_cell_release(cell);
+    pthread_join(thread, NULL);
+    CHECK_OK(oriel_comm_destroy(drain.comm));
 }
 
 /* ---- what a failure leaves ----------------------------------------------------------------- */
@@ -396,9 +458,13 @@ static void test_warning(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_late),      cmocka_unit_test(test_stuck_after_arrival),
-        cmocka_unit_test(test_poison),    cmocka_unit_test(test_revoked),
-        cmocka_unit_test(test_different), cmocka_unit_test(test_same_end),
+        cmocka_unit_test(test_late),
+        cmocka_unit_test(test_stuck_after_arrival),
+        cmocka_unit_test(test_peer_in_the_middle),
+        cmocka_unit_test(test_poison),
+        cmocka_unit_test(test_revoked),
+        cmocka_unit_test(test_different),
+        cmocka_unit_test(test_same_end),
         cmocka_unit_test(test_warning),
     };
 

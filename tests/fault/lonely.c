@@ -1,0 +1,47 @@
+/* Process 1 is alive but never comes to a meeting of all processes: lonely where,
+ * with where of destroy, barrier, window. Prints what the others are told. */
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/sys.h"
+#include "support/check.h"
+#include "support/process.h"
+#include "support/resources.h"
+
+static const double soon_s = 0.3;
+
+static oriel_status meet(oriel_comm *comm, const char *where)
+{
+    oriel_window *window = NULL;
+
+    if (strcmp(where, "barrier") == 0)
+        return oriel_comm_barrier(comm);
+    return oriel_window_create(comm, 64, &window);
+}
+
+int main(int argc, char **argv)
+{
+    const char *where = argc > 1 ? argv[1] : "destroy";
+    test_resources before = resources_now();
+    oriel_comm *comm = process_comm(1, soon_s, NULL);
+    double begun = oriel_now();
+    oriel_status st;
+
+    if (oriel_comm_process(comm) == 1) {
+        poll(NULL, 0, 20000); /* until the test ends it */
+        return 0;
+    }
+    if (strcmp(where, "destroy") == 0) {
+        st = oriel_comm_destroy(comm);
+    } else {
+        st = meet(comm, where);
+        printf("then %s\n", oriel_status_name(oriel_comm_check(comm)));
+        CHECK_OK(oriel_comm_destroy(comm));
+    }
+    printf("%s %s\n", oriel_status_name(st), oriel_last_error());
+    CHECK(oriel_now() - begun < soon_s + 5.0, "told after %g s", oriel_now() - begun);
+    resources_check(before, "at the end");
+    return 0;
+}

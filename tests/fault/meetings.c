@@ -1,0 +1,47 @@
+/* Meetings of all processes, one after the other, until one fails; says which, when
+ * and why: meetings. */
+#include <stdio.h>
+
+#include "base/sys.h"
+#include "support/check.h"
+#include "support/process.h"
+#include "support/resources.h"
+
+/* Meeting number `i`: a barrier, or a window made or given up. */
+static oriel_status meet(oriel_comm *comm, unsigned i, oriel_window **window_p)
+{
+    oriel_status st;
+
+    if (i % 3 == 0)
+        return oriel_comm_barrier(comm);
+    if (i % 3 == 1)
+        return oriel_window_create(comm, 100 * i, window_p);
+    st = oriel_window_destroy(*window_p);
+    *window_p = NULL;
+    return st;
+}
+
+int main(void)
+{
+    test_resources before = resources_now();
+    oriel_comm *comm = process_comm(1, 60.0, NULL);
+    oriel_window *window = NULL;
+    oriel_status st = ORIEL_OK;
+    unsigned i = 0;
+    double limit;
+
+    printf("ready\n");
+    fflush(stdout);
+    while (st == ORIEL_OK)
+        st = meet(comm, i++, &window);
+    printf("failed %.6f meeting %u %s %s\n", oriel_now(), i, oriel_status_name(st),
+           oriel_last_error());
+    /* A fetch from a dead process may fail before its death is known. */
+    limit = oriel_now() + 3.0;
+    while (oriel_comm_check(comm) == ORIEL_OK)
+        CHECK(oriel_now() < limit, "the comm is not revoked");
+    CHECK_OK(oriel_comm_destroy(comm));
+    resources_check(before, "at the end");
+    printf("clean\n");
+    return 0;
+}
