@@ -169,15 +169,9 @@ oriel_status oriel_request_run(oriel_request *request)
     }
 }
 
-/* Changes whenever a step has moved something. */
-static uint32_t progress(const oriel_request *request)
-{
-    return (uint32_t)request->state + request->published + request->reduced + request->gathered;
-}
-
 oriel_status oriel_request_spin(oriel_request *request, double spin_s)
 {
-    uint32_t before = progress(request);
+    uint32_t before = oriel_request_progress(request);
     double until = 0.0;
 
     for (uint32_t turn = 0;; turn++) {
@@ -185,8 +179,8 @@ oriel_status oriel_request_spin(oriel_request *request, double spin_s)
 
         if (st != ORIEL_IN_PROGRESS)
             return st;
-        if (progress(request) != before) {
-            before = progress(request);
+        if (oriel_request_progress(request) != before) {
+            before = oriel_request_progress(request);
             turn = 0;
         }
         if (turn % 16 == 0) {

@@ -27,8 +27,9 @@ struct oriel_request {
     uint32_t polls;
     double begun;
     double warn_at;
-    double compare_at; /* when to look for a peer in a differing call */
-    int suspicions;    /* looks in a row that found one */
+    uint32_t progress_seen; /* a request that moves is no reason to warn */
+    double compare_at;      /* when to look for a peer in a differing call */
+    int suspicions;         /* looks in a row that found one */
     heap_trace *trace;
 
     struct oriel_request *next; /* in the engine's or the rank's list */
@@ -47,6 +48,12 @@ struct oriel_request {
 void oriel_request_begin(oriel_request *request, const oriel_group *group, int rank, int index,
                          const oriel_key *key, const oriel_record *record, const void *send,
                          void *recv, size_t count);
+/* Changes whenever a step has moved something. */
+static inline uint32_t oriel_request_progress(const oriel_request *request)
+{
+    return (uint32_t)request->state + request->published + request->reduced + request->gathered;
+}
+
 /* ORIEL_IN_PROGRESS, or the outcome. */
 oriel_status oriel_request_step(oriel_request *request);
 /* Steps until the outcome, or until nothing has moved for `spin_s` seconds. */

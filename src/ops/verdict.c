@@ -107,6 +107,10 @@ int oriel_verdict_look(oriel_request *request)
     if (differs(request, now))
         return VERDICT_DIFFERENT;
     atomic_store_explicit(&request->trace->waits_for, missing_rank(request), memory_order_relaxed);
+    if (request->progress_seen != oriel_request_progress(request)) {
+        request->progress_seen = oriel_request_progress(request);
+        request->warn_at = now + comm->warn_after;
+    }
     if (now >= request->warn_at) {
         warn(request, now - request->begun);
         request->warn_at = now + comm->warn_after;
