@@ -146,6 +146,7 @@ static oriel_status join_heap(oriel_comm *comm)
 
     if (st != ORIEL_OK)
         return st;
+    comm->joined = 1;
     comm->size = (int)comm->heap.header->num_ranks;
     comm->first_rank = proc->first_rank;
     comm->local_ranks = proc->local_ranks;

@@ -45,6 +45,7 @@ struct oriel_comm {
     int first_rank;
     int local_ranks;
     int size;
+    int joined; /* holds its life lock: the entry of this process is its own */
     int oversubscribed; /* more ranks than cores: yield instead of pausing */
     double timeout;
     double warn_after;

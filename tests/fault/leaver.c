@@ -1,8 +1,8 @@
 /* One process leaves while the others still call: leaver how [calls]
  *
  * Process 1 makes `calls` calls and then leaves by `how`: abandon, exit, flight
- * (abandon with a large operation started), eager (with a small one). The others
- * are told who has left. */
+ * (abandon with a large operation started), eager (with a small one), barrier
+ * (abandon while the others are in a barrier). The others are told who has left. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,10 +25,20 @@ static void leave(oriel_comm *comm, const char *how)
 
     if (strcmp(how, "exit") == 0)
         exit(0);
-    if (strcmp(how, "abandon") != 0)
+    if (strcmp(how, "flight") == 0 || strcmp(how, "eager") == 0)
         CHECK_OK(oriel_all_reduce_start(oriel_comm_world(comm), LEAVER, input, output, count,
                                         ORIEL_F32, ORIEL_SUM, &request));
     oriel_comm_abandon(comm);
+}
+
+static void stay_in_barrier(oriel_comm *comm)
+{
+    double begun = oriel_now();
+
+    CHECK_IS(ORIEL_ERR_PEER, oriel_comm_barrier(comm));
+    check_says("process 1", NULL);
+    CHECK(oriel_now() - begun < 3.0, "told after %g s", oriel_now() - begun);
+    CHECK_OK(oriel_comm_destroy(comm));
 }
 
 static void stay(oriel_comm *comm, const char *how)
@@ -44,7 +54,7 @@ static void stay(oriel_comm *comm, const char *how)
                               ORIEL_SUM);
     CHECK_IS(ORIEL_ERR_PEER, st);
     check_says("all_reduce", "bytes", rank == 0 ? "on rank 0" : "on rank 2", "rank 1 is missing",
-               NULL);
+               strcmp(how, "exit") == 0 ? "is gone" : "has left the comm", NULL);
     CHECK(oriel_now() - begun < 3.0, "told after %g s", oriel_now() - begun);
     CHECK(oriel_comm_barrier(comm) != ORIEL_OK, "a barrier without process 1");
     CHECK_OK(oriel_comm_destroy(comm));
@@ -64,6 +74,8 @@ int main(int argc, char **argv)
     }
     if (rank == LEAVER)
         leave(comm, how);
+    else if (strcmp(how, "barrier") == 0)
+        stay_in_barrier(comm);
     else
         stay(comm, how);
     resources_check(before, "at the end");

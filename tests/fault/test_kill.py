@@ -170,7 +170,7 @@ def test_stopped(victim):
             process.end()
 
 
-@pytest.mark.parametrize("how", ["abandon", "exit", "flight", "eager"])
+@pytest.mark.parametrize("how", ["abandon", "exit", "flight", "eager", "barrier"])
 @pytest.mark.parametrize("options", [{}, {"chunk": "1K", "staging": "256K"}],
                          ids=["plain", "small"])
 def test_one_leaves(how, options):

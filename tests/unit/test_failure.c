@@ -220,6 +220,39 @@ static void test_peer_in_the_middle(void **state)
     CHECK_OK(oriel_comm_destroy(drain.comm));
 }
 
+/* A peer has done its part of a staged operation and then loses it before it is
+ * counted as finished: who is done with all data must not be done. */
+static void test_peer_almost_done(void **state)
+{
+    oriel_comm *comm = ranks_comm(2, patience_s, "ORIEL_DIRECT", "0", "ORIEL_CHUNK", "4K", NULL);
+    oriel_group *world = oriel_comm_world(comm);
+    oriel_key key = {.group = world->hash};
+    test_buffer buffer = buffer_make(100000, 0);
+    oriel_request *request = NULL;
+    heap_cell *cell = NULL;
+    heap_member *peer;
+    oriel_record record;
+
+    (void)state;
+    oriel_all_reduce_record(world, 100000, ORIEL_U8, ORIEL_SUM, &record);
+    CHECK_OK(oriel_all_reduce_start(world, 0, buffer.data, buffer.data, 100000, ORIEL_U8, ORIEL_SUM,
+                                    &request));
+    CHECK_OK(oriel_cell_enter(world, 1, 1, &key, &record, &cell));
+    peer = &oriel_heap_members(&comm->heap, cell)[1];
+    atomic_store(&peer->published, UINT32_MAX);
+    atomic_store(&peer->reduced, UINT32_MAX);
+    atomic_store(&peer->gathered, UINT32_MAX);
+    CHECK(oriel_cell_arrive(world, cell, 1), "revoked too early");
+    for (int i = 0; i < 100; i++)
+        CHECK_IS(ORIEL_IN_PROGRESS, oriel_request_test(request));
+    CHECK(oriel_cell_look(cell).finished == 1, "%u", oriel_cell_look(cell).finished);
+    CHECK(oriel_cell_revoke(cell), "committed without the peer");
+    CHECK(oriel_request_test(request) != ORIEL_OK, "done without the peer");
+    CHECK(values_unpoisoned(buffer.data, 100000, ORIEL_U8) < 0, "recv is not poisoned");
+    buffer_free(&buffer);
+    CHECK_OK(oriel_comm_destroy(comm));
+}
+
 /* ---- what a failure leaves ----------------------------------------------------------------- */
 
 static void poison_body(oriel_comm *comm, int rank, void *arg)
@@ -461,6 +494,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_late),
         cmocka_unit_test(test_stuck_after_arrival),
         cmocka_unit_test(test_peer_in_the_middle),
+        cmocka_unit_test(test_peer_almost_done),
         cmocka_unit_test(test_poison),
         cmocka_unit_test(test_revoked),
         cmocka_unit_test(test_different),
