@@ -51,7 +51,7 @@ static const struct {
                          .max = 4 << 20,
                          .help = "bytes of one piece of a pipelined transfer (K, M, G)"},
     [ORIEL_OPT_SPIN] = {.name = "ORIEL_SPIN",
-                        .fallback = "100",
+                        .fallback = "10",
                         .kind = KIND_SECONDS,
                         .max = 1e6,
                         .help = "microseconds a wait spins before it sleeps"},

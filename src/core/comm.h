@@ -45,7 +45,7 @@ struct oriel_comm {
     int first_rank;
     int local_ranks;
     int size;
-    int joined; /* holds its life lock: the entry of this process is its own */
+    int joined;         /* holds its life lock: the entry of this process is its own */
     int oversubscribed; /* more ranks than cores: yield instead of pausing */
     double timeout;
     double warn_after;
@@ -82,6 +82,8 @@ void oriel_comm_ring(oriel_comm *comm, int process);
 void oriel_comm_ring_all(oriel_comm *comm);
 void oriel_group_ring(const oriel_group *group);
 uint32_t oriel_comm_bell(const oriel_comm *comm);
+/* Sleeps until the bell differs from `bell`, `seconds` at most. */
+void oriel_comm_sleep(oriel_comm *comm, uint32_t bell, double seconds);
 /* One turn of a wait loop whose condition was looked at after `bell` was read:
  * spins for a while, then sleeps until the bell changes, 50 ms at most. Returns
  * whether it slept. */

@@ -34,10 +34,17 @@ uint32_t oriel_comm_bell(const oriel_comm *comm)
     return atomic_load(&comm->heap.procs[comm->process].bell);
 }
 
-int oriel_comm_pause(oriel_comm *comm, oriel_waiter *waiter, uint32_t bell)
+void oriel_comm_sleep(oriel_comm *comm, uint32_t bell, double seconds)
 {
     heap_proc *proc = &comm->heap.procs[comm->process];
 
+    atomic_fetch_add(&proc->sleepers, 1);
+    oriel_sys_now->futex_wait(&proc->bell, bell, seconds);
+    atomic_fetch_sub(&proc->sleepers, 1);
+}
+
+int oriel_comm_pause(oriel_comm *comm, oriel_waiter *waiter, uint32_t bell)
+{
     /* The clock is read once in 32 turns: it costs more than a turn. */
     if (waiter->turns++ % 32 == 0) {
         double now = oriel_now();
@@ -52,8 +59,6 @@ int oriel_comm_pause(oriel_comm *comm, oriel_waiter *waiter, uint32_t bell)
     }
     waiter->turns = 0;
     waiter->spin_until = 0.0;
-    atomic_fetch_add(&proc->sleepers, 1);
-    oriel_sys_now->futex_wait(&proc->bell, bell, NAP_S);
-    atomic_fetch_sub(&proc->sleepers, 1);
+    oriel_comm_sleep(comm, bell, NAP_S);
     return 1;
 }

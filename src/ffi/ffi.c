@@ -190,7 +190,7 @@ static xla_error *execute(xla_frame *frame)
                          "process %d could not begin an operation: %s", attached.comm->process,
                          oriel_last_error());
     if (st == ORIEL_OK)
-        st = oriel_request_spin(request, request->comm->spin);
+        st = oriel_request_linger(request);
     if (st == ORIEL_IN_PROGRESS)
         return go_on_later(frame, engine, request);
     oriel_engine_give(engine, request);

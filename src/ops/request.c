@@ -9,6 +9,10 @@
 
 /* Deadline and neighbours are looked at once in this many idle steps. */
 enum { LIMIT_POLLS = 64 };
+/* How much longer than a spin a call stays in XLA's thread: the first part awake,
+ * the rest asleep, since the one it waits for may need this very core. Leaving
+ * the thread costs two more switches. */
+enum { LINGER_SPINS = 10 };
 
 void oriel_request_begin(oriel_request *request, const oriel_group *group, int rank, int index,
                          const oriel_key *key, const oriel_record *record, const void *send,
@@ -169,26 +173,28 @@ oriel_status oriel_request_run(oriel_request *request)
     }
 }
 
-oriel_status oriel_request_spin(oriel_request *request, double spin_s)
+oriel_status oriel_request_linger(oriel_request *request)
 {
+    oriel_comm *comm = request->comm;
     uint32_t before = oriel_request_progress(request);
-    double until = 0.0;
+    double moved = oriel_now();
 
-    for (uint32_t turn = 0;; turn++) {
+    for (;;) {
+        uint32_t bell = oriel_comm_bell(comm);
         oriel_status st = oriel_request_step(request);
+        double now = oriel_now();
 
         if (st != ORIEL_IN_PROGRESS)
             return st;
         if (oriel_request_progress(request) != before) {
             before = oriel_request_progress(request);
-            turn = 0;
+            moved = now;
         }
-        if (turn % 16 == 0) {
-            double now = oriel_now();
-            until = turn == 0 ? now + spin_s : until;
-            if (now >= until)
-                return ORIEL_IN_PROGRESS;
-        }
-        oriel_relax(1); /* the one we wait for may be queued behind this very thread */
+        if (now - moved >= LINGER_SPINS * comm->spin)
+            return ORIEL_IN_PROGRESS;
+        if (now - moved < comm->spin)
+            oriel_relax(1);
+        else
+            oriel_comm_sleep(comm, bell, LINGER_SPINS * comm->spin);
     }
 }

@@ -56,9 +56,11 @@ static inline uint32_t oriel_request_progress(const oriel_request *request)
 
 /* ORIEL_IN_PROGRESS, or the outcome. */
 oriel_status oriel_request_step(oriel_request *request);
-/* Steps until the outcome, or until nothing has moved for `spin_s` seconds. */
+/* Steps until the outcome. */
 oriel_status oriel_request_run(oriel_request *request);
-oriel_status oriel_request_spin(oriel_request *request, double spin_s);
+/* Steps until the outcome, or until nothing has moved for a while that XLA's
+ * threads can be kept. */
+oriel_status oriel_request_linger(oriel_request *request);
 
 /* Steps the started requests of `rank`: a rank that waits for one operation must
  * go on with its others, or two ranks that wait in different orders would block

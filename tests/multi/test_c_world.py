@@ -137,9 +137,9 @@ def test_counts_differ():
 
 
 def test_some_too_many():
-    """Processes 2 to 5 of 6 meet a job of 2: they fail, the job does not."""
+    """Processes 2 to 4 of 5 meet a job of 2: they fail, the job does not."""
     store = job.fresh_store()
-    strangers = start_all(6, store, ids=[2, 3, 4, 5], init_timeout=1)
+    strangers = start_all(5, store, ids=[2, 3, 4], init_timeout=1)
     assert results(start_all(2, store)) == ["ORIEL_OK"] * 2
     for line in results(strangers):
         assert not line.startswith("ORIEL_OK")

@@ -54,7 +54,7 @@ static void test_defaults(void **state)
     assert_true(oriel_config_number(ORIEL_OPT_INIT_TIMEOUT) == 300);
     assert_true(oriel_config_number(ORIEL_OPT_STAGING) == 40 << 20);
     assert_true(oriel_config_number(ORIEL_OPT_CHUNK) == 128 << 10);
-    assert_true(oriel_config_number(ORIEL_OPT_SPIN) == 100);
+    assert_true(oriel_config_number(ORIEL_OPT_SPIN) == 10);
     assert_true(oriel_config_number(ORIEL_OPT_DIRECT) == 1);
     assert_true(oriel_config_number(ORIEL_OPT_PROCESS_ID) == -1);
     assert_string_equal(oriel_config_string(ORIEL_OPT_LOG), "warn");
@@ -75,7 +75,7 @@ static void test_environment_wins(void **state)
     assert_true(oriel_config_number(ORIEL_OPT_TIMEOUT) == 2.5);
     assert_true(oriel_config_number(ORIEL_OPT_STAGING) == 8 << 20);
     assert_true(oriel_config_number(ORIEL_OPT_CHUNK) == 4096);
-    assert_true(oriel_config_number(ORIEL_OPT_SPIN) == 100);
+    assert_true(oriel_config_number(ORIEL_OPT_SPIN) == 10);
     assert_string_equal(oriel_config_string(ORIEL_OPT_STORE), "unix:@x");
     assert_int_equal(oriel_option_get(ORIEL_OPT_TIMEOUT, &option), ORIEL_OK);
     assert_string_equal(option.source, "environment");
