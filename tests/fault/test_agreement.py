@@ -20,7 +20,7 @@ def outcomes(output, word):
 
 @pytest.mark.parametrize("processes", [2, 4])
 def test_one_comes_around_the_deadline(processes, record_property):
-    rounds = 1000 if job.SOAK else 40
+    rounds = 200 if job.SOAK else 40
     output = job.check(processes, "contest", rounds, limit=3600 if job.SOAK else job.LIMIT)
     said = outcomes(output, "round")
     assert len(said) == rounds
@@ -33,7 +33,7 @@ def test_one_comes_around_the_deadline(processes, record_property):
 @pytest.mark.parametrize("victim, first, last", [(0, 1, 75), (1, 1, 55)])
 def test_failing_system_calls(victim, first, last):
     """One call of one process fails while the comm is made."""
-    stride = 1 if job.SOAK else 11
+    stride = 3 if job.SOAK else 11
     output = job.check(3, "failing_start", victim, first + 1, last, stride, limit=1200)
     said = outcomes(output, "attempt")
     assert len(said) == len(range(first + 1, last + 1, stride))

@@ -115,7 +115,7 @@ def cases(draw):
 
 
 @settings(
-    max_examples=2000 if SOAK else 60,
+    max_examples=500 if SOAK else 60,
     deadline=None,
     database=None,
     derandomize=not SOAK,
