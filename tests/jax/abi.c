@@ -1,0 +1,75 @@
+/* Compiles only where src/ffi/xla_abi.h has the layout of the jaxlib at hand. */
+#include <stddef.h>
+
+#include "xla/ffi/api/c_api.h"
+
+#include "ffi/xla_abi.h"
+
+#define SAME(ours, a, theirs, b)                                                                   \
+    _Static_assert(offsetof(ours, a) == offsetof(theirs, b), #ours "." #a);                        \
+    _Static_assert(sizeof(((ours *)0)->a) == sizeof(((theirs *)0)->b), #ours "." #a " size")
+#define EQUAL(ours, theirs) _Static_assert((int)(ours) == (int)(theirs), #ours)
+
+SAME(xla_frame, extension, struct XLA_FFI_CallFrame, extension_start);
+SAME(xla_frame, api, struct XLA_FFI_CallFrame, api);
+SAME(xla_frame, ctx, struct XLA_FFI_CallFrame, ctx);
+SAME(xla_frame, stage, struct XLA_FFI_CallFrame, stage);
+SAME(xla_frame, args, struct XLA_FFI_CallFrame, args);
+SAME(xla_frame, rets, struct XLA_FFI_CallFrame, rets);
+SAME(xla_frame, attrs, struct XLA_FFI_CallFrame, attrs);
+SAME(xla_frame, future, struct XLA_FFI_CallFrame, future);
+SAME(xla_buffers, size, struct XLA_FFI_Args, size);
+SAME(xla_buffers, types, struct XLA_FFI_Args, types);
+SAME(xla_buffers, items, struct XLA_FFI_Args, args);
+SAME(xla_buffers, items, struct XLA_FFI_Rets, rets);
+SAME(xla_attrs, types, struct XLA_FFI_Attrs, types);
+SAME(xla_attrs, names, struct XLA_FFI_Attrs, names);
+SAME(xla_attrs, items, struct XLA_FFI_Attrs, attrs);
+SAME(xla_buffer, dtype, struct XLA_FFI_Buffer, dtype);
+SAME(xla_buffer, data, struct XLA_FFI_Buffer, data);
+SAME(xla_buffer, rank, struct XLA_FFI_Buffer, rank);
+SAME(xla_buffer, dims, struct XLA_FFI_Buffer, dims);
+SAME(xla_span, len, struct XLA_FFI_ByteSpan, len);
+SAME(xla_scalar, value, struct XLA_FFI_Scalar, value);
+SAME(xla_array, size, struct XLA_FFI_Array, size);
+SAME(xla_array, data, struct XLA_FFI_Array, data);
+SAME(xla_metadata, version, struct XLA_FFI_Metadata, api_version);
+SAME(xla_metadata, state_type_id, struct XLA_FFI_Metadata, state_type_id);
+SAME(xla_metadata_extension, metadata, struct XLA_FFI_Metadata_Extension, metadata);
+SAME(xla_version, minor, struct XLA_FFI_Api_Version, minor_version);
+SAME(xla_type_info, deleter, struct XLA_FFI_TypeInfo, deleter);
+SAME(xla_error_args, message, struct XLA_FFI_Error_Create_Args, message);
+SAME(xla_error_args, code, struct XLA_FFI_Error_Create_Args, errc);
+SAME(xla_destroy_args, error, struct XLA_FFI_Error_Destroy_Args, error);
+SAME(xla_state_args, stage, struct XLA_FFI_State_Set_Args, stage);
+SAME(xla_state_args, type_id, struct XLA_FFI_State_Set_Args, type_id);
+SAME(xla_state_args, state, struct XLA_FFI_State_Set_Args, state);
+SAME(xla_state_args, state, struct XLA_FFI_State_Get_Args, state);
+SAME(xla_future_args, future, struct XLA_FFI_Future_Create_Args, future);
+SAME(xla_future_args, error, struct XLA_FFI_Future_SetError_Args, error);
+SAME(xla_run_id_args, run_id, struct XLA_FFI_RunId_Get_Args, run_id);
+SAME(xla_ordinal_args, ordinal, struct XLA_FFI_DeviceOrdinal_Get_Args, device_ordinal);
+SAME(xla_api, error_create, struct XLA_FFI_Api, XLA_FFI_Error_Create);
+SAME(xla_api, error_destroy, struct XLA_FFI_Api, XLA_FFI_Error_Destroy);
+SAME(xla_api, state_set, struct XLA_FFI_Api, XLA_FFI_State_Set);
+SAME(xla_api, state_get, struct XLA_FFI_Api, XLA_FFI_State_Get);
+SAME(xla_api, future_create, struct XLA_FFI_Api, XLA_FFI_Future_Create);
+SAME(xla_api, future_set_available, struct XLA_FFI_Api, XLA_FFI_Future_SetAvailable);
+SAME(xla_api, future_set_error, struct XLA_FFI_Api, XLA_FFI_Future_SetError);
+SAME(xla_api, run_id_get, struct XLA_FFI_Api, XLA_FFI_RunId_Get);
+SAME(xla_api, ordinal_get, struct XLA_FFI_Api, XLA_FFI_DeviceOrdinal_Get);
+
+EQUAL(XLA_EXTENSION_METADATA, XLA_FFI_Extension_Metadata);
+EQUAL(XLA_STAGE_INSTANTIATE, XLA_FFI_ExecutionStage_INSTANTIATE);
+EQUAL(XLA_ATTR_ARRAY, XLA_FFI_AttrType_ARRAY);
+EQUAL(XLA_ATTR_SCALAR, XLA_FFI_AttrType_SCALAR);
+EQUAL(XLA_UNAVAILABLE, XLA_FFI_Error_Code_UNAVAILABLE);
+EQUAL(XLA_PRED, XLA_FFI_DataType_PRED);
+EQUAL(XLA_S64, XLA_FFI_DataType_S64);
+EQUAL(XLA_U64, XLA_FFI_DataType_U64);
+EQUAL(XLA_F64, XLA_FFI_DataType_F64);
+EQUAL(XLA_BF16, XLA_FFI_DataType_BF16);
+EQUAL(XLA_C64, XLA_FFI_DataType_C64);
+EQUAL(XLA_C128, XLA_FFI_DataType_C128);
+EQUAL(XLA_F8E5M2, XLA_FFI_DataType_F8E5M2);
+EQUAL(XLA_F8E4M3FN, XLA_FFI_DataType_F8E4M3FN);
