@@ -27,6 +27,17 @@ void oriel_comm_abort(oriel_comm *comm, oriel_status code, int rank, int process
     oriel_comm_ring_all(comm);
 }
 
+void oriel_comm_abort_gone(oriel_comm *comm, int process)
+{
+    const heap_proc *proc = &comm->heap.procs[process];
+
+    oriel_comm_abort(comm, ORIEL_ERR_PEER, proc->first_rank, process,
+                     atomic_load(&proc->state) == PROC_DEAD ? "process %d (pid %d) is gone"
+                                                            : "process %d (pid %d) has left the "
+                                                              "comm",
+                     process, (int)proc->pid);
+}
+
 const heap_abort *oriel_comm_abort_record(const oriel_comm *comm)
 {
     const heap_abort *record = &comm->heap.header->abort;

@@ -99,6 +99,8 @@ static inline int oriel_comm_aborted(const oriel_comm *comm)
  * the culprit (-1: none). */
 void oriel_comm_abort(oriel_comm *comm, oriel_status code, int rank, int process, const char *fmt,
                       ...) __attribute__((format(printf, 5, 6)));
+/* Revokes the comm because a process died or has left. */
+void oriel_comm_abort_gone(oriel_comm *comm, int process);
 /* Fails with what revoked the comm, or is just about to. */
 oriel_status oriel_comm_failure(const oriel_comm *comm);
 /* The record, waiting a moment for one that is being written; NULL: none. */

@@ -93,8 +93,7 @@ static oriel_status wait_round(oriel_comm *comm, uint32_t round, double timeout_
             if (!revoke(h, round))
                 return ORIEL_OK;
             if (left)
-                oriel_comm_abort(comm, ORIEL_ERR_PEER, -1, missing, "process %d has left the comm",
-                                 missing);
+                oriel_comm_abort_gone(comm, missing);
             else if (late)
                 oriel_comm_abort(comm, ORIEL_ERR_TIMEOUT, -1, missing,
                                  "process %d did not come to a meeting of all processes within "

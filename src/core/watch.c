@@ -42,8 +42,7 @@ static void look(oriel_comm *comm)
         /* It may have left in good order between the two looks. */
         if (!atomic_compare_exchange_strong(&comm->heap.procs[p].state, &alive, PROC_DEAD))
             continue;
-        oriel_comm_abort(comm, ORIEL_ERR_PEER, comm->heap.procs[p].first_rank, p,
-                         "process %d (pid %d) is gone", p, (int)comm->heap.procs[p].pid);
+        oriel_comm_abort_gone(comm, p);
     }
 }
 

@@ -152,8 +152,7 @@ void oriel_verdict_abort(const oriel_request *request, int why)
             abort_different(comm, &request->record, request->rank, &other->record, rank);
     }
     if (why == VERDICT_LEFT)
-        oriel_comm_abort(comm, ORIEL_ERR_PEER, rank, process,
-                         "rank %d (process %d) has left the comm", rank, process);
+        oriel_comm_abort_gone(comm, process);
     if (why == VERDICT_LATE && rank >= 0) {
         oriel_trace_describe(comm, rank, last, sizeof last);
         oriel_comm_abort(comm, ORIEL_ERR_TIMEOUT, rank, process,
