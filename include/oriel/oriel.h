@@ -174,19 +174,100 @@ ORIEL_API oriel_status oriel_window_find(oriel_comm *comm, const void *addr,
 
 /* ---- operations -------------------------------------------------------- */
 
-/* Collective over the group, called once for each member by the process that
- * holds it: `rank` is the caller's own rank in the world. `recv` gets the
- * reduction of every member's `send`, elements combined in group order, so that
- * the bits are the same on every rank and in every run; f16, bf16 and f8
- * accumulate in f32. `send` may equal `recv`; otherwise they may not overlap.
- * Calls on one group match in the order in which each rank makes them. On
- * failure `recv` is poisoned (NaN, signed minimum, unsigned maximum, false). */
+/* All are collective over the group and called once for each member by the
+ * process that holds it: `rank` is the caller's own rank in the world, `root` and
+ * `pairs` are positions in the group. `n` below is the group's size and `i` the
+ * position of `rank`. Calls on one group match in the order in which each rank
+ * makes them. Every call returns once all members have come, and succeeds on all
+ * of them or on none. Buffers may not overlap except as said under "in place". On
+ * failure `recv` is poisoned (NaN, signed minimum, unsigned maximum, false).
+ *
+ * Reductions combine elements in group order, so that the bits are the same on
+ * every rank and in every run; f16, bf16 and f8 accumulate in f32.
+ *
+ * Each has a started form, named `..._start`: the buffers belong to the operation
+ * until oriel_request_test or oriel_request_wait has given its outcome; arrays
+ * that describe the call (`pairs`, `ragged`) may be reused at once. */
+
+/* `recv` gets the reduction of every member's `send`; `count` elements each.
+ * In place: send == recv. */
 ORIEL_API oriel_status oriel_all_reduce(oriel_group *group, int rank, const void *send, void *recv,
                                         size_t count, oriel_dtype dtype, oriel_redop op);
-/* The same, started. The buffers belong to the operation until it is done. */
+/* `send` has `count` elements, `recv` n * count: member j's at j * count.
+ * In place: send == recv + i * count elements. */
+ORIEL_API oriel_status oriel_all_gather(oriel_group *group, int rank, const void *send, void *recv,
+                                        size_t count, oriel_dtype dtype);
+/* `send` has n * count elements, `recv` gets the reduction of the i-th `count` of
+ * every member. In place: recv == send + i * count elements. */
+ORIEL_API oriel_status oriel_reduce_scatter(oriel_group *group, int rank, const void *send,
+                                            void *recv, size_t count, oriel_dtype dtype,
+                                            oriel_redop op);
+/* Both have n * count elements: block j of `recv` is block i of member j's `send`.
+ * In place: send == recv. */
+ORIEL_API oriel_status oriel_all_to_all(oriel_group *group, int rank, const void *send, void *recv,
+                                        size_t count, oriel_dtype dtype);
+/* `recv` gets `send` of member `root`, the only one whose `send` is read.
+ * In place: send == recv. */
+ORIEL_API oriel_status oriel_broadcast(oriel_group *group, int rank, const void *send, void *recv,
+                                       size_t count, oriel_dtype dtype, int root);
+/* `pairs` holds num_pairs times (source, destination), the same list on every
+ * member; nobody is source twice or destination twice. A member that is nobody's
+ * destination gets zeros. In place: send == recv. */
+ORIEL_API oriel_status oriel_permute(oriel_group *group, int rank, const void *send, void *recv,
+                                     size_t count, oriel_dtype dtype, const int *pairs,
+                                     int num_pairs);
+/* Returns once all members have come. */
+ORIEL_API oriel_status oriel_barrier(oriel_group *group, int rank);
+
+/* Which rows go where: four arrays of n * slices entries, of which j * slices
+ * onwards concern member j. Slice k of `send` is send_sizes[k] rows from
+ * input_offsets[k] and lands at row output_offsets[k] of the *receiver's* `recv`;
+ * recv_sizes[k] is what this member gets, which must be what the sender sends.
+ * Rows of `recv` that nobody writes keep what they had. */
+typedef struct oriel_ragged {
+    size_t struct_size;
+    size_t row;       /* elements of a row; the same on every member */
+    size_t send_rows; /* rows of `send` */
+    size_t recv_rows; /* rows of `recv` */
+    int slices;       /* slices for each member; the same on every member */
+    const int64_t *input_offsets;
+    const int64_t *send_sizes;
+    const int64_t *output_offsets;
+    const int64_t *recv_sizes;
+} oriel_ragged;
+#define ORIEL_RAGGED_INIT                                                                          \
+    {                                                                                              \
+        sizeof(oriel_ragged), 1, 0, 0, 1, NULL, NULL, NULL, NULL                                   \
+    }
+/* Never in place. */
+ORIEL_API oriel_status oriel_ragged_all_to_all(oriel_group *group, int rank, const void *send,
+                                               void *recv, oriel_dtype dtype,
+                                               const oriel_ragged *ragged);
+
 ORIEL_API oriel_status oriel_all_reduce_start(oriel_group *group, int rank, const void *send,
                                               void *recv, size_t count, oriel_dtype dtype,
                                               oriel_redop op, oriel_request **request_p);
+ORIEL_API oriel_status oriel_all_gather_start(oriel_group *group, int rank, const void *send,
+                                              void *recv, size_t count, oriel_dtype dtype,
+                                              oriel_request **request_p);
+ORIEL_API oriel_status oriel_reduce_scatter_start(oriel_group *group, int rank, const void *send,
+                                                  void *recv, size_t count, oriel_dtype dtype,
+                                                  oriel_redop op, oriel_request **request_p);
+ORIEL_API oriel_status oriel_all_to_all_start(oriel_group *group, int rank, const void *send,
+                                              void *recv, size_t count, oriel_dtype dtype,
+                                              oriel_request **request_p);
+ORIEL_API oriel_status oriel_broadcast_start(oriel_group *group, int rank, const void *send,
+                                             void *recv, size_t count, oriel_dtype dtype, int root,
+                                             oriel_request **request_p);
+ORIEL_API oriel_status oriel_permute_start(oriel_group *group, int rank, const void *send,
+                                           void *recv, size_t count, oriel_dtype dtype,
+                                           const int *pairs, int num_pairs,
+                                           oriel_request **request_p);
+ORIEL_API oriel_status oriel_barrier_start(oriel_group *group, int rank, oriel_request **request_p);
+ORIEL_API oriel_status oriel_ragged_all_to_all_start(oriel_group *group, int rank, const void *send,
+                                                     void *recv, oriel_dtype dtype,
+                                                     const oriel_ragged *ragged,
+                                                     oriel_request **request_p);
 /* ORIEL_IN_PROGRESS, or the outcome; the request is freed with the outcome. */
 ORIEL_API oriel_status oriel_request_test(oriel_request *request);
 ORIEL_API oriel_status oriel_request_wait(oriel_request *request);

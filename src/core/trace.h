@@ -6,7 +6,17 @@
 #include "core/comm.h"
 
 enum trace_state { TRACE_ENTERED, TRACE_ARRIVED, TRACE_DONE, TRACE_FAILED };
-enum oriel_kind { ORIEL_KIND_ALL_REDUCE = 1 };
+enum oriel_kind {
+    ORIEL_KIND_ALL_REDUCE = 1,
+    ORIEL_KIND_ALL_GATHER,
+    ORIEL_KIND_REDUCE_SCATTER,
+    ORIEL_KIND_ALL_TO_ALL,
+    ORIEL_KIND_BROADCAST,
+    ORIEL_KIND_PERMUTE,
+    ORIEL_KIND_BARRIER,
+    ORIEL_KIND_RAGGED_ALL_TO_ALL,
+    ORIEL_KIND_COUNT
+};
 
 const char *oriel_kind_name(uint32_t kind);
 heap_trace *oriel_trace_begin(oriel_comm *comm, int rank, uint64_t group,
