@@ -3,6 +3,7 @@
 #include "base/sys.h"
 #include "core/cell.h"
 #include "core/hash.h"
+#include "core/lane.h"
 
 /* The word: four counters of 12 bits and two flags. Counters cannot overflow
  * into each other: at most HEAP_MAX_RANKS members count once each. */
@@ -90,33 +91,13 @@ static int find_way(const heap_bucket *bucket, uint64_t hash, const oriel_key *k
 
 /* ---- pools ----------------------------------------------------------------- */
 
-/* The lowest free bit, so that the same memory is used again while it is warm. */
-static int take_bit(_Atomic uint64_t *word, uint32_t limit)
-{
-    uint64_t seen = atomic_load_explicit(word, memory_order_relaxed);
-
-    for (;;) {
-        int bit = ~seen == 0 ? 64 : __builtin_ctzll(~seen);
-        if ((uint32_t)bit >= limit)
-            return -1;
-        if (atomic_compare_exchange_weak_explicit(word, &seen, seen | 1ull << bit,
-                                                  memory_order_acquire, memory_order_relaxed))
-            return bit;
-    }
-}
-
-static void give_bit(_Atomic uint64_t *word, int bit)
-{
-    atomic_fetch_and_explicit(word, ~(1ull << bit), memory_order_release);
-}
-
 static int take_block(const oriel_heap *heap, int rank)
 {
     uint32_t left = heap->header->num_blocks;
 
     for (int w = 0; left > 0; w++) {
         uint32_t here = left < 64 ? left : 64;
-        int bit = take_bit(&heap->ranks[rank].blocks[w], here);
+        int bit = oriel_heap_take_bit(&heap->ranks[rank].blocks[w], here);
         if (bit >= 0)
             return 64 * w + bit;
         left -= here;
@@ -126,7 +107,13 @@ static int take_block(const oriel_heap *heap, int rank)
 
 static void give_block(const oriel_heap *heap, int rank, int block)
 {
-    give_bit(&heap->ranks[rank].blocks[block / 64], block % 64);
+    oriel_heap_give_bit(&heap->ranks[rank].blocks[block / 64], block % 64);
+}
+
+/* The first of a group's ordered calls; see next_key in ops. */
+static int is_first(const oriel_key *key)
+{
+    return key->run == 0 && key->site == 0 && key->count == 0;
 }
 
 /* Called with the bucket locked. Returns 0 when a resource is missing. */
@@ -140,7 +127,7 @@ static int make_cell(const oriel_heap *heap, heap_bucket *bucket, int way, int r
     if (block < 0)
         return 0;
     if (record->mode == ORIEL_MODE_STAGED) {
-        channel = take_bit(&heap->ranks[rank].channels, heap->header->num_channels);
+        channel = oriel_heap_take_bit(&heap->ranks[rank].channels, heap->header->num_channels);
         if (channel < 0) {
             give_block(heap, rank, block);
             return 0;
@@ -153,6 +140,7 @@ static int make_cell(const oriel_heap *heap, heap_bucket *bucket, int way, int r
     cell->owner = rank;
     cell->block = block;
     cell->channel = channel;
+    cell->lane = is_first(key) ? oriel_lane_take(heap, rank, (int)record->n) : -1;
     atomic_store_explicit(&cell->next_chunk, 0, memory_order_relaxed);
     atomic_store_explicit(&cell->done_chunks, 0, memory_order_relaxed);
     memset(oriel_heap_members(heap, cell), 0, record->n * sizeof(heap_member));
@@ -282,7 +270,7 @@ static void free_cell(const oriel_heap *heap, heap_bucket *bucket, heap_cell *ce
     bucket->used &= ~(1u << (cell - bucket->cells));
     give_block(heap, cell->owner, cell->block);
     if (cell->channel >= 0)
-        give_bit(&heap->ranks[cell->owner].channels, cell->channel);
+        oriel_heap_give_bit(&heap->ranks[cell->owner].channels, cell->channel);
 }
 
 void oriel_cell_leave(const oriel_group *group, heap_cell *cell)

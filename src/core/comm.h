@@ -8,6 +8,8 @@
 
 enum { COMM_MAX_SEGMENTS = 256 };
 
+typedef struct oriel_seat oriel_seat;
+
 struct oriel_group {
     oriel_comm *comm;
     uint64_t hash; /* of the ranks and the instance; equal on all members */
@@ -18,6 +20,7 @@ struct oriel_group {
     int *ranks;
     int *procs;                 /* distinct processes of the members */
     _Atomic uint64_t *sequence; /* calls so far, per local rank of this process */
+    struct oriel_seat *seats;   /* per local rank: its place in the group's lane */
     struct oriel_group *next;   /* in comm->groups */
 };
 

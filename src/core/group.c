@@ -6,6 +6,7 @@
 #include "base/sys.h"
 #include "core/comm.h"
 #include "core/hash.h"
+#include "core/lane.h"
 
 static oriel_status check_ranks(const oriel_comm *comm, const int *ranks, int n)
 {
@@ -32,6 +33,7 @@ static void group_free(oriel_group *group)
     oriel_sys_now->release(group->ranks);
     oriel_sys_now->release(group->procs);
     oriel_sys_now->release(group->sequence);
+    oriel_sys_now->release(group->seats);
     oriel_sys_now->release(group);
 }
 
@@ -50,6 +52,14 @@ static void find_procs(oriel_group *group)
     group->one_process = group->num_procs == 1 && group->procs[0] == comm->process;
 }
 
+static void find_seats(oriel_group *group)
+{
+    const oriel_comm *comm = group->comm;
+
+    for (int k = 0; k < comm->local_ranks; k++)
+        group->seats[k].index = oriel_group_index(group, comm->first_rank + k);
+}
+
 static oriel_group *group_new(oriel_comm *comm, const int *ranks, int n)
 {
     oriel_group *group = oriel_sys_now->alloc(sizeof *group);
@@ -61,12 +71,15 @@ static oriel_group *group_new(oriel_comm *comm, const int *ranks, int n)
     group->ranks = oriel_sys_now->alloc((size_t)n * sizeof *ranks);
     group->procs = oriel_sys_now->alloc((size_t)n * sizeof *ranks);
     group->sequence = oriel_sys_now->alloc((size_t)comm->local_ranks * sizeof *group->sequence);
-    if (group->ranks == NULL || group->procs == NULL || group->sequence == NULL) {
+    group->seats = oriel_sys_now->alloc((size_t)comm->local_ranks * sizeof *group->seats);
+    if (group->ranks == NULL || group->procs == NULL || group->sequence == NULL ||
+        group->seats == NULL) {
         group_free(group);
         return NULL;
     }
     memcpy(group->ranks, ranks, (size_t)n * sizeof *ranks);
     find_procs(group);
+    find_seats(group);
     return group;
 }
 
@@ -160,6 +173,8 @@ void oriel_group_destroy(oriel_group *group)
     }
     *link = group->next;
     pthread_mutex_unlock(&group->comm->lock);
+    for (int k = 0; k < group->comm->local_ranks; k++)
+        oriel_lane_stand(&group->seats[k], &group->comm->heap);
     group_free(group);
 }
 

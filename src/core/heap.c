@@ -5,14 +5,15 @@
 
 #define HEAP_MAGIC 0x6f7269656c303031ull /* "oriel001" */
 
-enum { MAX_CHANNEL = 4 << 20, PAGE = 4096 };
+enum { MAX_CHANNEL = 4 << 20, LANE_BYTES = 128 << 10, PAGE = 4096 };
 
 static uint64_t round_up(uint64_t value, uint64_t to)
 {
     return (value + to - 1) / to * to;
 }
 
-/* One eighth of the staging memory goes to blocks, the rest to channels. */
+/* One eighth of the staging memory goes to blocks, one eighth to lanes where that
+ * is enough for one, the rest to channels. */
 static oriel_status plan_pool(int num_ranks, heap_header *h)
 {
     double staging = oriel_config_number(ORIEL_OPT_STAGING);
@@ -29,7 +30,12 @@ static oriel_status plan_pool(int num_ranks, heap_header *h)
     if (blocks > 64 * HEAP_BLOCK_WORDS)
         blocks = 64 * HEAP_BLOCK_WORDS;
     h->num_blocks = (uint32_t)blocks;
-    h->channel_bytes = ((uint64_t)staging - blocks * h->block_bytes) / PAGE * PAGE;
+    h->lane_bytes = LANE_BYTES;
+    h->num_lanes = (uint32_t)((uint64_t)staging / 8 / LANE_BYTES);
+    if (h->num_lanes > HEAP_MAX_LANES)
+        h->num_lanes = HEAP_MAX_LANES;
+    h->channel_bytes =
+        ((uint64_t)staging - blocks * h->block_bytes - h->num_lanes * LANE_BYTES) / PAGE * PAGE;
     h->num_channels = 1;
     if (h->channel_bytes > MAX_CHANNEL) {
         h->num_channels = (uint32_t)(h->channel_bytes / MAX_CHANNEL);
@@ -41,7 +47,7 @@ static oriel_status plan_pool(int num_ranks, heap_header *h)
         return oriel_fail(ORIEL_ERR_INVALID, "ORIEL_STAGING is %.0f, too little for %d ranks",
                           staging, num_ranks);
     h->pool_bytes = round_up(h->num_blocks * h->block_bytes, PAGE) +
-                    (uint64_t)h->num_channels * h->channel_bytes;
+                    (uint64_t)h->num_channels * h->channel_bytes + h->num_lanes * h->lane_bytes;
     return ORIEL_OK;
 }
 
@@ -121,6 +127,33 @@ char *oriel_heap_channel(const oriel_heap *heap, int owner, int channel)
 
     return heap->pools + (uint64_t)owner * h->pool_bytes +
            round_up(h->num_blocks * h->block_bytes, PAGE) + (uint64_t)channel * h->channel_bytes;
+}
+
+heap_lane *oriel_heap_lane(const oriel_heap *heap, int owner, int lane)
+{
+    const heap_header *h = heap->header;
+    char *lanes = oriel_heap_channel(heap, owner, (int)h->num_channels);
+
+    return (heap_lane *)(void *)(lanes + (uint64_t)lane * h->lane_bytes);
+}
+
+int oriel_heap_take_bit(_Atomic uint64_t *word, uint32_t limit)
+{
+    uint64_t seen = atomic_load_explicit(word, memory_order_relaxed);
+
+    for (;;) {
+        int bit = ~seen == 0 ? 64 : __builtin_ctzll(~seen);
+        if ((uint32_t)bit >= limit)
+            return -1;
+        if (atomic_compare_exchange_weak_explicit(word, &seen, seen | 1ull << bit,
+                                                  memory_order_acquire, memory_order_relaxed))
+            return bit;
+    }
+}
+
+void oriel_heap_give_bit(_Atomic uint64_t *word, int bit)
+{
+    atomic_fetch_and_explicit(word, ~(1ull << bit), memory_order_release);
 }
 
 size_t oriel_heap_eager_bytes(const oriel_heap *heap, int n)

@@ -4,7 +4,8 @@
  *   header | processes | ranks (trace rings) | buckets (cells) | pools
  *
  * Each rank owns a pool: small blocks (member table and eager payload of one
- * operation) and channels (staging of one large operation). */
+ * operation), channels (staging of one large operation) and lanes (what a group
+ * keeps for its ordered calls). */
 #ifndef ORIEL_CORE_HEAP_H
 #define ORIEL_CORE_HEAP_H
 
@@ -19,6 +20,7 @@ enum {
     HEAP_TRACE = 1024,
     HEAP_BLOCK_WORDS = 8,   /* bitmap words: at most 512 blocks per rank */
     HEAP_MAX_CHANNELS = 64, /* one bitmap word */
+    HEAP_MAX_LANES = 64,    /* the same */
     HEAP_MAX_RANKS = 1024,
     HEAP_TEXT = 256,
 };
@@ -57,6 +59,7 @@ typedef struct heap_rank {
     _Atomic uint64_t traced;                   /* operations so far */
     _Atomic uint64_t blocks[HEAP_BLOCK_WORDS]; /* bit set: taken */
     _Atomic uint64_t channels;
+    _Atomic uint64_t lanes;
     heap_trace trace[HEAP_TRACE];
 } HEAP_ALIGNED heap_rank;
 
@@ -100,7 +103,10 @@ typedef struct heap_cell {
     int32_t owner;       /* rank whose pool the block and the channel are of */
     int32_t block;
     int32_t channel; /* -1: none */
+    int32_t lane;    /* taken for the group by its first call, of the owner's pool; -1: none */
 } HEAP_ALIGNED heap_cell;
+
+typedef struct heap_lane heap_lane; /* see lane.c */
 
 typedef struct heap_bucket {
     _Atomic uint32_t lock; /* 0: free, else 1 + rank of the holder */
@@ -125,9 +131,11 @@ typedef struct heap_header {
     uint32_t direct; /* direct mode allowed */
     uint32_t num_blocks;
     uint32_t num_channels;
+    uint32_t num_lanes;
     uint32_t chunk_bytes;
     uint64_t block_bytes;
     uint64_t channel_bytes;
+    uint64_t lane_bytes;
     uint64_t procs_at, ranks_at, buckets_at, pools_at, pool_bytes;
     HEAP_ALIGNED _Atomic uint64_t control; /* process barrier: see control.c */
     _Atomic uint32_t control_vote[2];
@@ -155,6 +163,11 @@ oriel_status oriel_heap_open(oriel_segment segment, oriel_heap *heap_p);
 
 char *oriel_heap_block(const oriel_heap *heap, int owner, int block);
 char *oriel_heap_channel(const oriel_heap *heap, int owner, int channel);
+heap_lane *oriel_heap_lane(const oriel_heap *heap, int owner, int lane);
+/* Takes the lowest free bit below `limit`, so that the same memory is used again
+ * while it is warm; -1: none. */
+int oriel_heap_take_bit(_Atomic uint64_t *word, uint32_t limit);
+void oriel_heap_give_bit(_Atomic uint64_t *word, int bit);
 static inline heap_member *oriel_heap_members(const oriel_heap *heap, const heap_cell *cell)
 {
     return (heap_member *)(void *)oriel_heap_block(heap, cell->owner, cell->block);

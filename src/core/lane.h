@@ -1,0 +1,69 @@
+/* Lanes: the short way for calls that a group's members make in one order. See
+ * docs/protocol.md. A lane is memory of the heap that a group keeps: a few slots
+ * for each member, each with a word, the call's record and its payload. A member
+ * arrives by one compare-and-swap on its own word and is done when it has seen
+ * the words of all others: no table, no lock, no word that all write.
+ *
+ * The first call of a group meets in a cell, whose creator takes the lane. Where
+ * none is free, the group goes on with cells. */
+#ifndef ORIEL_CORE_LANE_H
+#define ORIEL_CORE_LANE_H
+
+#include "core/comm.h"
+
+enum { LANE_SLOTS = 4 };
+
+/* How a call stands in its lane. */
+enum lane_view { LANE_WAITING, LANE_FULL, LANE_REVOKED, LANE_MISMATCH };
+
+/* A member's own view of its group's lane; used by the rank's thread alone. */
+struct oriel_seat {
+    heap_lane *lane; /* NULL: none */
+    int owner;       /* rank whose pool it is of */
+    int number;      /* in that pool */
+    int index;       /* of this rank in the group; -1: no member */
+    uint32_t n;
+    uint32_t ahead;   /* bit k: call done + 2 + k is completed, done + 1 is not */
+    uint64_t arrived; /* the last call this member has arrived at */
+    uint64_t done;    /* calls 1 ... done are completed here */
+    uint64_t known;   /* ... and up to here, surely, by every member */
+};
+
+/* How far a call has looked at the others. */
+typedef struct lane_scan {
+    int at;         /* those before have arrived with the same record */
+    uint64_t least; /* what each of them has completed, at least */
+} lane_scan;
+#define LANE_SCAN_INIT                                                                             \
+    {                                                                                              \
+        0, UINT64_MAX                                                                              \
+    }
+
+/* Bytes of payload a member may bring; 0: the group is too large for a lane. */
+size_t oriel_lane_room_for(const oriel_heap *heap, int n);
+/* Under the lock of the cell that makes it: takes a lane of `rank`'s pool and
+ * clears it for `n` members. -1: none. */
+int oriel_lane_take(const oriel_heap *heap, int rank, int n);
+/* After the group's first call. */
+void oriel_lane_sit(oriel_seat *seat, const oriel_heap *heap, int owner, int number, int n);
+/* The group goes: the last member gives the lane back. */
+void oriel_lane_stand(oriel_seat *seat, const oriel_heap *heap);
+
+/* Whether call `s` may be written: everybody has read call s - LANE_SLOTS. */
+int oriel_lane_free(oriel_seat *seat, uint64_t s);
+/* Where the member at `index` keeps its payload of call `s`. */
+char *oriel_lane_payload(const oriel_seat *seat, uint64_t s, int index, size_t bytes);
+/* Arrives at `s`, payload in place; 0: the call is revoked. */
+int oriel_lane_arrive(oriel_seat *seat, uint64_t s, const oriel_record *record);
+/* Looks at the members from scan->at on; it stays at who is missing or differs. */
+enum lane_view oriel_lane_look(oriel_seat *seat, uint64_t s, const oriel_record *record,
+                               lane_scan *scan);
+/* After arriving: makes sure that `s` can never be full. 0: it is full already. */
+int oriel_lane_seal(oriel_seat *seat, uint64_t s);
+/* Call `s` has succeeded here and its payloads are read. Returns whether somebody
+ * may wait to hear so: ring the group. */
+int oriel_lane_complete(oriel_seat *seat, uint64_t s);
+/* The record with which `index` arrived at `s`. */
+const oriel_record *oriel_lane_record(const oriel_seat *seat, uint64_t s, int index);
+
+#endif
