@@ -1,0 +1,286 @@
+/* labels: tsan valgrind */
+/* Lanes, step by step and by threads: see docs/protocol.md. */
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/sys.h"
+#include "core/lane.h"
+#include "core/trace.h"
+#include "support/check.h"
+#include "support/ranks.h"
+
+enum { RANKS = 3, CALLS = 2000, DEEP = LANE_SLOTS };
+
+static const oriel_record record = {.bytes = 8, .n = RANKS, .kind = ORIEL_KIND_BARRIER};
+
+static oriel_comm *comm;
+static oriel_seat seats[RANKS];
+
+static void sit(void)
+{
+    int number = oriel_lane_take(&comm->heap, 1, RANKS);
+
+    CHECK(number >= 0, "no lane");
+    for (int i = 0; i < RANKS; i++) {
+        seats[i] = (oriel_seat){.index = i};
+        oriel_lane_sit(&seats[i], &comm->heap, 1, number, RANKS);
+    }
+}
+
+static int lanes_taken(void)
+{
+    return __builtin_popcountll(atomic_load(&comm->heap.ranks[1].lanes));
+}
+
+static enum lane_view look(int i, uint64_t s, const oriel_record *mine)
+{
+    lane_scan scan = LANE_SCAN_INIT;
+
+    return oriel_lane_look(&seats[i], s, mine, &scan);
+}
+
+static void full_only_when_all_are_there(void **state)
+{
+    (void)state;
+    sit();
+    for (int i = 0; i < RANKS; i++) {
+        assert_int_equal(look(0, 1, &record), LANE_WAITING);
+        assert_true(oriel_lane_arrive(&seats[i], 1, &record));
+    }
+    for (int i = 0; i < RANKS; i++)
+        assert_int_equal(look(i, 1, &record), LANE_FULL);
+    assert_false(oriel_lane_seal(&seats[0], 1));
+    assert_int_equal(look(2, 1, &record), LANE_FULL);
+}
+
+static void a_sealed_call_never_fills(void **state)
+{
+    (void)state;
+    sit();
+    assert_true(oriel_lane_arrive(&seats[0], 1, &record));
+    assert_true(oriel_lane_arrive(&seats[2], 1, &record));
+    assert_true(oriel_lane_seal(&seats[0], 1));
+    assert_true(oriel_lane_seal(&seats[2], 1));
+    assert_false(oriel_lane_arrive(&seats[1], 1, &record));
+    assert_int_equal(look(0, 1, &record), LANE_REVOKED);
+    assert_int_equal(look(2, 1, &record), LANE_REVOKED);
+}
+
+static void differing_records_are_seen_by_all(void **state)
+{
+    oriel_record other = record;
+    lane_scan scan = LANE_SCAN_INIT;
+
+    (void)state;
+    sit();
+    other.bytes = 16;
+    assert_true(oriel_lane_arrive(&seats[0], 1, &record));
+    assert_true(oriel_lane_arrive(&seats[1], 1, &other));
+    assert_int_equal(oriel_lane_look(&seats[0], 1, &record, &scan), LANE_MISMATCH);
+    assert_int_equal(scan.at, 1);
+    assert_int_equal(oriel_lane_record(&seats[0], 1, scan.at)->bytes, 16);
+    assert_int_equal(look(1, 1, &other), LANE_MISMATCH);
+}
+
+/* A slot is written again only when everybody has completed its last call. */
+static void nobody_is_lapped(void **state)
+{
+    (void)state;
+    sit();
+    for (uint64_t s = 1; s <= LANE_SLOTS; s++) {
+        for (int i = 0; i < RANKS; i++) {
+            assert_true(oriel_lane_free(&seats[i], s));
+            assert_true(oriel_lane_arrive(&seats[i], s, &record));
+        }
+    }
+    for (int i = 0; i < RANKS - 1; i++) {
+        for (uint64_t s = 1; s <= LANE_SLOTS; s++) {
+            assert_int_equal(look(i, s, &record), LANE_FULL);
+            oriel_lane_complete(&seats[i], s);
+        }
+        assert_false(oriel_lane_free(&seats[i], LANE_SLOTS + 1));
+    }
+    assert_true(oriel_lane_complete(&seats[RANKS - 1], 1)); /* somebody may wait for it */
+    assert_true(oriel_lane_free(&seats[0], LANE_SLOTS + 1));
+    assert_false(oriel_lane_free(&seats[0], LANE_SLOTS + 2));
+}
+
+/* Calls completed in any order count once those before them are. */
+static void completions_count_in_order(void **state)
+{
+    static const uint64_t orders[][4] = {{4, 3, 2, 1}, {2, 1, 4, 3}, {3, 1, 2, 4}, {1, 4, 2, 3}};
+
+    (void)state;
+    for (int k = 0; k < 4; k++) {
+        oriel_seat *seat = &seats[0];
+        uint64_t seen = 0;
+
+        sit();
+        for (int i = 0; i < 4; i++) {
+            uint64_t least = 1;
+            oriel_lane_complete(seat, orders[k][i]);
+            seen |= 1ull << orders[k][i];
+            while (seen >> least & 1)
+                least++;
+            assert_int_equal(seat->done, least - 1);
+        }
+    }
+}
+
+/* Blocking calls never need the counters: the words tell. */
+static void words_carry_the_credit(void **state)
+{
+    (void)state;
+    sit();
+    for (uint64_t s = 1; s <= 20; s++) {
+        for (int i = 0; i < RANKS; i++) {
+            assert_true(seats[i].known + LANE_SLOTS >= s);
+            assert_true(oriel_lane_arrive(&seats[i], s, &record));
+        }
+        for (int i = 0; i < RANKS; i++) {
+            assert_int_equal(look(i, s, &record), LANE_FULL);
+            oriel_lane_complete(&seats[i], s);
+        }
+    }
+}
+
+static void the_last_to_stand_gives_the_lane_back(void **state)
+{
+    int before = lanes_taken();
+
+    (void)state;
+    sit();
+    for (int i = 0; i < RANKS; i++) {
+        assert_int_equal(lanes_taken(), before + 1);
+        oriel_lane_stand(&seats[i], &comm->heap);
+        oriel_lane_stand(&seats[i], &comm->heap); /* once is enough */
+    }
+    assert_int_equal(lanes_taken(), before);
+}
+
+static void no_lane_where_there_is_no_room(void **state)
+{
+    (void)state;
+    assert_int_equal(oriel_lane_room_for(&comm->heap, 1024), 0);
+    assert_true(oriel_lane_room_for(&comm->heap, 2) >= 8192);
+    while (oriel_lane_take(&comm->heap, 2, RANKS) >= 0) {
+    }
+    assert_int_equal(__builtin_popcountll(atomic_load(&comm->heap.ranks[2].lanes)),
+                     comm->heap.header->num_lanes);
+}
+
+/* ---- threads ---------------------------------------------------------------------- */
+
+static uint64_t value_of(uint64_t s, int member)
+{
+    return s * 1000003 + (uint64_t)member;
+}
+
+/* Keeps up to `deep` calls in flight and checks every payload. */
+static void *member_run(void *arg)
+{
+    oriel_seat *seat = arg;
+    uint64_t begun = 0;
+    uint64_t ended = 0;
+    uint64_t deep = seat->index == 0 ? 1 : DEEP;
+
+    while (ended < CALLS) {
+        if (begun < CALLS && begun - ended < deep && oriel_lane_free(seat, begun + 1)) {
+            uint64_t value = value_of(++begun, seat->index);
+            memcpy(oriel_lane_payload(seat, begun, seat->index, 8), &value, 8);
+            CHECK(oriel_lane_arrive(seat, begun, &record), "call %d", (int)begun);
+        }
+        if (begun == ended || look(seat->index, ended + 1, &record) != LANE_FULL) {
+            oriel_relax(1);
+            continue;
+        }
+        ended++;
+        for (int i = 0; i < RANKS; i++) {
+            uint64_t got;
+            memcpy(&got, oriel_lane_payload(seat, ended, i, 8), 8);
+            CHECK(got == value_of(ended, i), "call %d of member %d", (int)ended, i);
+        }
+        oriel_lane_complete(seat, ended);
+    }
+    return NULL;
+}
+
+static void threads_see_every_payload(void **state)
+{
+    pthread_t threads[RANKS];
+
+    (void)state;
+    sit();
+    for (int i = 0; i < RANKS; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, member_run, &seats[i]), 0);
+    for (int i = 0; i < RANKS; i++)
+        pthread_join(threads[i], NULL);
+}
+
+/* One member seals while the last one arrives: exactly one of them wins. */
+static void *late_run(void *arg)
+{
+    static _Thread_local int arrived;
+
+    (void)arg;
+    arrived = oriel_lane_arrive(&seats[1], 1, &record);
+    return &arrived;
+}
+
+static void seal_against_arrival(void **state)
+{
+    (void)state;
+    for (int round = 0; round < 300; round++) {
+        pthread_t thread;
+        int sealed;
+
+        sit();
+        assert_true(oriel_lane_arrive(&seats[0], 1, &record));
+        assert_true(oriel_lane_arrive(&seats[2], 1, &record));
+        assert_int_equal(pthread_create(&thread, NULL, late_run, NULL), 0);
+        sealed = oriel_lane_seal(&seats[0], 1);
+        pthread_join(thread, NULL);
+        assert_int_equal(look(0, 1, &record), sealed ? LANE_REVOKED : LANE_FULL);
+        for (int i = 0; i < RANKS; i++)
+            oriel_lane_stand(&seats[i], &comm->heap);
+    }
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    comm = ranks_comm(RANKS, 30.0, NULL);
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    return oriel_comm_destroy(comm) != ORIEL_OK;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(full_only_when_all_are_there),
+        cmocka_unit_test(a_sealed_call_never_fills),
+        cmocka_unit_test(differing_records_are_seen_by_all),
+        cmocka_unit_test(nobody_is_lapped),
+        cmocka_unit_test(completions_count_in_order),
+        cmocka_unit_test(words_carry_the_credit),
+        cmocka_unit_test(the_last_to_stand_gives_the_lane_back),
+        cmocka_unit_test(threads_see_every_payload),
+        cmocka_unit_test(seal_against_arrival),
+        cmocka_unit_test(no_lane_where_there_is_no_room),
+    };
+
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
