@@ -296,7 +296,10 @@ void oriel_cell_leave(const oriel_group *group, heap_cell *cell)
     }
     free_cell(&comm->heap, bucket, cell);
     unlock(bucket);
-    if (atomic_load(&comm->heap.header->parked) != 0)
+    /* Who parks does so before its last try: either this sees it, or that finds
+     * the room. */
+    atomic_thread_fence(memory_order_seq_cst);
+    if (atomic_load_explicit(&comm->heap.header->parked, memory_order_relaxed) != 0)
         oriel_comm_ring_all(comm);
 }
 

@@ -73,24 +73,42 @@ struct oriel_comm {
     void (*_Atomic free_started)(struct oriel_request *list); /* set by whoever starts one */
 };
 
-/* ---- waiting (wait.c) --------------------------------------------------- */
+/* ---- waiting (wait.c) ---------------------------------------------------
+
+   A wait is a loop of looks with a pause between two of them:
+
+       oriel_waiter waiter = {0};
+
+       while (!look())
+           oriel_comm_pause(comm, &waiter);
+       oriel_waiter_end(comm, &waiter);
+*/
 
 typedef struct oriel_waiter {
     double spin_until;
     uint32_t turns;
+    uint32_t bell; /* as it was when the waiter announced itself */
+    int announced; /* counted in `sleepers`: ringers ring */
 } oriel_waiter;
 
-/* Rings one process: call it after the state change that it should see. */
+/* Rings one process: call it after the state change that it should see. Costs a
+ * system call only if somebody sleeps there. */
 void oriel_comm_ring(oriel_comm *comm, int process);
 void oriel_comm_ring_all(oriel_comm *comm);
 void oriel_group_ring(const oriel_group *group);
-uint32_t oriel_comm_bell(const oriel_comm *comm);
-/* Sleeps until the bell differs from `bell`, `seconds` at most. */
-void oriel_comm_sleep(oriel_comm *comm, uint32_t bell, double seconds);
-/* One turn of a wait loop whose condition was looked at after `bell` was read:
- * spins for a while, then sleeps until the bell changes, 50 ms at most. Returns
- * whether it slept. */
-int oriel_comm_pause(oriel_comm *comm, oriel_waiter *waiter, uint32_t bell);
+
+/* Spins for a while, a turn per call; then announces the waiter; in the call after
+ * that sleeps until the bell rings, 50 ms at most, and starts over. Returns 0 from
+ * a spin: the next look may be a cheap one. It returns 1 when the next look must
+ * take in everything that is waited for: it is the last before a sleep, or time
+ * has passed. */
+int oriel_comm_pause(oriel_comm *comm, oriel_waiter *waiter);
+/* The same without the spin, and sleeps for `seconds` at most. Returns whether it
+ * slept. */
+int oriel_waiter_sleep(oriel_comm *comm, oriel_waiter *waiter, double seconds);
+/* Every loop ends with this, however it is left: a waiter that stays announced
+ * costs each ringer a system call for ever. */
+void oriel_waiter_end(oriel_comm *comm, oriel_waiter *waiter);
 
 /* ---- failure (abort.c) --------------------------------------------------- */
 

@@ -74,35 +74,42 @@ static int gone(const oriel_comm *comm, uint32_t round)
     return missing >= 0 && atomic_load(&comm->heap.procs[missing].state) >= PROC_LEFT;
 }
 
-static oriel_status wait_round(oriel_comm *comm, uint32_t round, double timeout_s)
+/* ORIEL_IN_PROGRESS while the round is open. */
+static oriel_status look_at_round(oriel_comm *comm, uint32_t round, double deadline,
+                                  double timeout_s)
 {
     heap_header *h = comm->heap.header;
+    uint64_t word = atomic_load(&h->control);
+    int late = oriel_now() > deadline;
+    int left = gone(comm, round);
+    int missing;
+
+    if (ROUND(word) != round)
+        return ORIEL_OK;
+    if (!late && !left && !oriel_comm_aborted(comm) && !(word & REVOKED_BIT))
+        return ORIEL_IN_PROGRESS;
+    missing = first_missing(comm, round);
+    if (!revoke(h, round))
+        return ORIEL_OK;
+    if (left)
+        oriel_comm_abort_gone(comm, missing);
+    else if (late)
+        oriel_comm_abort(comm, ORIEL_ERR_TIMEOUT, -1, missing,
+                         "process %d did not come to a meeting of all processes within %.1f s",
+                         missing, timeout_s);
+    return oriel_comm_failure(comm);
+}
+
+static oriel_status wait_round(oriel_comm *comm, uint32_t round, double timeout_s)
+{
     double deadline = oriel_now() + timeout_s;
     oriel_waiter waiter = {0};
+    oriel_status st;
 
-    for (;;) {
-        uint32_t bell = oriel_comm_bell(comm);
-        uint64_t word = atomic_load(&h->control);
-        int late = oriel_now() > deadline;
-        int left = gone(comm, round);
-
-        if (ROUND(word) != round)
-            return ORIEL_OK;
-        if (late || left || oriel_comm_aborted(comm) || (word & REVOKED_BIT)) {
-            int missing = first_missing(comm, round);
-            if (!revoke(h, round))
-                return ORIEL_OK;
-            if (left)
-                oriel_comm_abort_gone(comm, missing);
-            else if (late)
-                oriel_comm_abort(comm, ORIEL_ERR_TIMEOUT, -1, missing,
-                                 "process %d did not come to a meeting of all processes within "
-                                 "%.1f s",
-                                 missing, timeout_s);
-            return oriel_comm_failure(comm);
-        }
-        oriel_comm_pause(comm, &waiter, bell);
-    }
+    while ((st = look_at_round(comm, round, deadline, timeout_s)) == ORIEL_IN_PROGRESS)
+        oriel_comm_pause(comm, &waiter);
+    oriel_waiter_end(comm, &waiter);
+    return st;
 }
 
 oriel_status oriel_comm_agree(oriel_comm *comm, oriel_status mine, double timeout_s)

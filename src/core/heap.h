@@ -30,13 +30,14 @@ enum {
 enum proc_state { PROC_ABSENT, PROC_ALIVE, PROC_LEFT, PROC_DEAD };
 
 typedef struct heap_proc {
-    _Atomic uint32_t bell;          /* futex: changes whenever something here may go on */
-    _Atomic uint32_t sleepers;      /* threads that wait on the bell */
     _Atomic uint32_t state;         /* enum proc_state */
     _Atomic uint32_t control_round; /* control barriers this process has entered */
     int32_t pid;
     int32_t first_rank;
     int32_t local_ranks;
+    /* A line of their own: it stays in every ringer's cache while nobody sleeps. */
+    HEAP_ALIGNED _Atomic uint32_t sleepers; /* threads that sleep, or are about to */
+    _Atomic uint32_t bell;                  /* futex: changes when somebody sleeps and may go on */
 } HEAP_ALIGNED heap_proc;
 
 /* One operation in a rank's ring; read by other processes without a lock, so a

@@ -1,64 +1,97 @@
-/* Doorbells. Every process has one futex word in the heap. Whoever changes
- * something a peer may wait for rings the peer's bell afterwards; a waiter reads
- * the bell, looks at its condition, and sleeps only while the bell is unchanged.
- * Both sides use sequentially consistent operations: either the ringer sees the
- * sleeper, or the sleeper sees the new bell. */
+/* Doorbells. Every process has one futex word in the heap, its bell, and a count
+ * of the threads that sleep or are about to. Whoever changes something a peer may
+ * wait for reads that count afterwards and touches the bell only if it is not 0,
+ * so while everybody is awake a ring is one fence and a load that hits the cache.
+ *
+ * A sleeper counts itself, reads the bell, looks once more at everything it waits
+ * for, and only then sleeps while the bell is unchanged. Between the change and
+ * the ringer's read there is a sequentially consistent fence, and one between the
+ * count and the sleeper's last look: so either the ringer sees the sleeper, or the
+ * sleeper sees the change. */
 #include "base/sys.h"
 #include "core/comm.h"
 
 #define NAP_S 0.05
+/* Where ranks outnumber cores each turn of a spin gives the core away, and going
+ * to sleep costs two system calls more, one of them the ringer's: so it pays to
+ * spin longer there. */
+#define YIELDING_SPINS 4.0
 
-void oriel_comm_ring(oriel_comm *comm, int process)
+/* Called after the fence that follows the change. */
+static void ring(const oriel_comm *comm, int process)
 {
     heap_proc *proc = &comm->heap.procs[process];
 
+    if (atomic_load_explicit(&proc->sleepers, memory_order_relaxed) == 0)
+        return;
     atomic_fetch_add(&proc->bell, 1);
-    if (atomic_load(&proc->sleepers) != 0)
-        oriel_sys_now->futex_wake(&proc->bell);
+    oriel_sys_now->futex_wake(&proc->bell);
+}
+
+void oriel_comm_ring(oriel_comm *comm, int process)
+{
+    atomic_thread_fence(memory_order_seq_cst);
+    ring(comm, process);
 }
 
 void oriel_comm_ring_all(oriel_comm *comm)
 {
+    atomic_thread_fence(memory_order_seq_cst);
     for (int p = 0; p < comm->num_processes; p++)
-        oriel_comm_ring(comm, p);
+        ring(comm, p);
 }
 
 void oriel_group_ring(const oriel_group *group)
 {
+    atomic_thread_fence(memory_order_seq_cst);
     for (int i = 0; i < group->num_procs; i++)
-        oriel_comm_ring(group->comm, group->procs[i]);
+        ring(group->comm, group->procs[i]);
 }
 
-uint32_t oriel_comm_bell(const oriel_comm *comm)
-{
-    return atomic_load(&comm->heap.procs[comm->process].bell);
-}
-
-void oriel_comm_sleep(oriel_comm *comm, uint32_t bell, double seconds)
+int oriel_waiter_sleep(oriel_comm *comm, oriel_waiter *waiter, double seconds)
 {
     heap_proc *proc = &comm->heap.procs[comm->process];
 
-    atomic_fetch_add(&proc->sleepers, 1);
-    oriel_sys_now->futex_wait(&proc->bell, bell, seconds);
-    atomic_fetch_sub(&proc->sleepers, 1);
+    if (!waiter->announced) {
+        waiter->announced = 1;
+        atomic_fetch_add(&proc->sleepers, 1);
+        atomic_thread_fence(memory_order_seq_cst);
+        /* Acquire: the look comes after it. */
+        waiter->bell = atomic_load_explicit(&proc->bell, memory_order_acquire);
+        return 0;
+    }
+    oriel_sys_now->futex_wait(&proc->bell, waiter->bell, seconds);
+    oriel_waiter_end(comm, waiter);
+    return 1;
 }
 
-int oriel_comm_pause(oriel_comm *comm, oriel_waiter *waiter, uint32_t bell)
+void oriel_waiter_end(oriel_comm *comm, oriel_waiter *waiter)
 {
-    /* The clock is read once in 32 turns: it costs more than a turn. */
-    if (waiter->turns++ % 32 == 0) {
-        double now = oriel_now();
-        if (waiter->spin_until == 0.0)
-            waiter->spin_until = now + comm->spin;
-        else if (now >= waiter->spin_until)
-            waiter->spin_until = -1.0;
-    }
-    if (waiter->spin_until >= 0.0) {
+    if (waiter->announced)
+        atomic_fetch_sub(&comm->heap.procs[comm->process].sleepers, 1);
+    *waiter = (oriel_waiter){0};
+}
+
+/* Whether the waiter has spun for its time. The clock is read once in 32 turns: it
+ * costs more than a turn. */
+static int spun(const oriel_comm *comm, oriel_waiter *waiter)
+{
+    double now;
+
+    if (waiter->turns++ % 32 != 0)
+        return 0;
+    now = oriel_now();
+    if (waiter->spin_until == 0.0)
+        waiter->spin_until = now + comm->spin * (comm->oversubscribed ? YIELDING_SPINS : 1.0);
+    return now >= waiter->spin_until;
+}
+
+int oriel_comm_pause(oriel_comm *comm, oriel_waiter *waiter)
+{
+    if (!waiter->announced && !spun(comm, waiter)) {
         oriel_relax(comm->oversubscribed);
         return 0;
     }
-    waiter->turns = 0;
-    waiter->spin_until = 0.0;
-    oriel_comm_sleep(comm, bell, NAP_S);
+    oriel_waiter_sleep(comm, waiter, NAP_S);
     return 1;
 }

@@ -177,12 +177,12 @@ oriel_status oriel_request_wait(oriel_request *request)
     if (request == NULL)
         return oriel_fail(ORIEL_ERR_INVALID, "request is NULL");
     for (;;) {
-        uint32_t bell = oriel_comm_bell(request->comm);
-
         oriel_started_step(request->comm, request->rank);
         if (request->ended)
-            return started_end(request);
-        if (oriel_comm_pause(request->comm, &waiter, bell))
+            break;
+        if (oriel_comm_pause(request->comm, &waiter))
             request->polls = 0;
     }
+    oriel_waiter_end(request->comm, &waiter);
+    return started_end(request);
 }

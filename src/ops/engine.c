@@ -116,6 +116,8 @@ static void complete(oriel_engine *engine, oriel_request *request, oriel_status 
     engine->pending--;
     want_driver(engine);
     pthread_mutex_unlock(&engine->lock);
+    /* A driver that went to sleep has not looked at what was in this one's hands. */
+    oriel_comm_ring(engine->comm, engine->comm->process);
     request->done(request, status);
     pthread_mutex_lock(&engine->lock);
     request->next = engine->free;
@@ -125,8 +127,8 @@ static void complete(oriel_engine *engine, oriel_request *request, oriel_status 
 }
 
 /* Steps every listed request once. Returns 1 when this thread stopped driving
- * because it had an outcome to report. */
-static int drive_round(oriel_engine *engine, int slept)
+ * because it had an outcome to report; it waits for nothing then. */
+static int drive_round(oriel_engine *engine, oriel_waiter *waiter, int thorough)
 {
     /* `rounds` bounds the loop: a request that another thread appends meanwhile
      * is left for the next round. */
@@ -137,7 +139,7 @@ static int drive_round(oriel_engine *engine, int slept)
         if (request == NULL)
             break;
         pthread_mutex_unlock(&engine->lock);
-        if (slept)
+        if (thorough)
             request->polls = 0;
         st = oriel_request_step(request);
         pthread_mutex_lock(&engine->lock);
@@ -145,6 +147,7 @@ static int drive_round(oriel_engine *engine, int slept)
             append(engine, request);
             continue;
         }
+        oriel_waiter_end(engine->comm, waiter);
         complete(engine, request, st);
         return 1;
     }
@@ -155,18 +158,17 @@ static int drive_round(oriel_engine *engine, int slept)
 static void drive(oriel_engine *engine)
 {
     oriel_waiter waiter = {0};
-    int slept = 0;
+    int thorough = 0;
 
     engine->driving++;
     while (engine->pending > 0) {
-        uint32_t bell = oriel_comm_bell(engine->comm);
-
-        if (drive_round(engine, slept))
+        if (drive_round(engine, &waiter, thorough))
             return;
         pthread_mutex_unlock(&engine->lock);
-        slept = oriel_comm_pause(engine->comm, &waiter, bell);
+        thorough = oriel_comm_pause(engine->comm, &waiter);
         pthread_mutex_lock(&engine->lock);
     }
+    oriel_waiter_end(engine->comm, &waiter);
     engine->driving--;
 }
 

@@ -160,17 +160,15 @@ oriel_status oriel_request_step(oriel_request *request)
 oriel_status oriel_request_run(oriel_request *request)
 {
     oriel_waiter waiter = {0};
+    oriel_status st;
 
-    for (;;) {
-        uint32_t bell = oriel_comm_bell(request->comm);
-        oriel_status st = oriel_request_step(request);
-
-        if (st != ORIEL_IN_PROGRESS)
-            return st;
+    while ((st = oriel_request_step(request)) == ORIEL_IN_PROGRESS) {
         oriel_started_step(request->comm, request->rank);
-        if (oriel_comm_pause(request->comm, &waiter, bell))
-            request->polls = 0; /* time has passed: look at the limits */
+        if (oriel_comm_pause(request->comm, &waiter))
+            request->polls = 0; /* look at the limits too */
     }
+    oriel_waiter_end(request->comm, &waiter);
+    return st;
 }
 
 oriel_status oriel_request_linger(oriel_request *request)
@@ -178,23 +176,24 @@ oriel_status oriel_request_linger(oriel_request *request)
     oriel_comm *comm = request->comm;
     uint32_t before = oriel_request_progress(request);
     double moved = oriel_now();
+    oriel_waiter waiter = {0};
+    oriel_status st;
 
-    for (;;) {
-        uint32_t bell = oriel_comm_bell(comm);
-        oriel_status st = oriel_request_step(request);
+    while ((st = oriel_request_step(request)) == ORIEL_IN_PROGRESS) {
         double now = oriel_now();
 
-        if (st != ORIEL_IN_PROGRESS)
-            return st;
         if (oriel_request_progress(request) != before) {
             before = oriel_request_progress(request);
             moved = now;
+            oriel_waiter_end(comm, &waiter);
         }
         if (now - moved >= LINGER_SPINS * comm->spin)
-            return ORIEL_IN_PROGRESS;
+            break;
         if (now - moved < comm->spin)
             oriel_relax(1);
         else
-            oriel_comm_sleep(comm, bell, LINGER_SPINS * comm->spin);
+            oriel_waiter_sleep(comm, &waiter, LINGER_SPINS * comm->spin);
     }
+    oriel_waiter_end(comm, &waiter);
+    return st;
 }

@@ -2,8 +2,10 @@
  * things on one futex word, two ringers of other processes bring them. There is
  * no timeout here: a lost wake-up is an invalid end state.
  *
- * futex_wait is one step in the kernel: it compares the word and goes to sleep,
- * or returns. */
+ * Ringers leave the bell alone while nobody sleeps, so all hangs on two orders: a
+ * ringer changes the state and then reads `sleepers`, a sleeper counts itself and
+ * then looks at the state. futex_wait is one step in the kernel: it compares the
+ * word and goes to sleep, or returns. */
 
 #ifndef DEATHS
 #define DEATHS 0        /* 1: a ringer may die between any two steps; the watch tells */
@@ -13,12 +15,15 @@
 #endif
 
 #define KEEPS(rule) (WITHOUT != rule)
-#define STATE_BEFORE_BELL    1
-#define BELL_BEFORE_RECHECK  2
-#define ANNOUNCE_BEFORE_WAIT 3
-#define SLEEPERS_READ_LAST   4
-#define WAKE_ALL             5
-#define WATCH_RINGS          6
+#define STATE_BEFORE_SLEEPERS 1 /* the fence of the ringer */
+#define ANNOUNCE_BEFORE_LOOK  2 /* and that of the sleeper */
+#define LOOK_ONCE_MORE        3
+#define BELL_BEFORE_LOOK      4
+#define ANNOUNCED_IN_SLEEP    5
+#define BELL_BEFORE_WAKE      6
+#define WAKE_ALL              7
+#define WATCH_RINGS           8
+#define TAKE_BACK             9
 
 byte arrived;           /* what the sleepers wait for: 1, and 2 */
 bit aborted;
@@ -27,25 +32,27 @@ byte sleepers;
 bit asleep[2];
 bit dead[2];
 bit g_died;
+byte g_awake;           /* sleepers that have gone on */
 
 inline wake()
 {
     atomic {
         if
-        :: seen == 0
-        :: seen > 0 && KEEPS(WAKE_ALL) -> asleep[0] = 0; asleep[1] = 0
-        :: seen > 0 && !KEEPS(WAKE_ALL) -> asleep[0] = 0
-        :: seen > 0 && !KEEPS(WAKE_ALL) -> asleep[1] = 0
+        :: KEEPS(WAKE_ALL) -> asleep[0] = 0; asleep[1] = 0
+        :: !KEEPS(WAKE_ALL) -> asleep[0] = 0
+        :: !KEEPS(WAKE_ALL) -> asleep[1] = 0
         fi;
         seen = 0
     }
 }
 
-inline ring()
+inline ring_if_seen()
 {
-    bell++;
-    seen = sleepers;
-    wake()
+    if
+    :: seen == 0
+    :: seen > 0 && KEEPS(BELL_BEFORE_WAKE) -> bell++; wake()
+    :: seen > 0 && !KEEPS(BELL_BEFORE_WAKE) -> wake()
+    fi
 }
 
 proctype ringer(byte me)
@@ -54,14 +61,10 @@ proctype ringer(byte me)
 
     {
         if
-        :: !KEEPS(STATE_BEFORE_BELL) -> ring(); arrived++
-        :: !KEEPS(SLEEPERS_READ_LAST) ->
-           seen = sleepers;
-           arrived++;
-           bell++;
-           wake()
-        :: else -> arrived++; ring()
-        fi
+        :: KEEPS(STATE_BEFORE_SLEEPERS) -> arrived++; seen = sleepers
+        :: !KEEPS(STATE_BEFORE_SLEEPERS) -> seen = sleepers; arrived++
+        fi;
+        ring_if_seen()
     } unless {
         d_step { dead[me] -> seen = 0 }
     }
@@ -69,32 +72,69 @@ proctype ringer(byte me)
 
 #define CONDITION (arrived >= want || aborted)
 
+/* Leaves done == 1 when the wait is over. */
+inline look()
+{
+    done = CONDITION
+}
+
+inline announce()
+{
+    d_step { sleepers++; announced = 1 }
+}
+
+inline take_back()
+{
+    d_step {
+        if
+        :: announced && KEEPS(TAKE_BACK) -> sleepers--
+        :: else
+        fi;
+        announced = 0
+    }
+}
+
+/* One turn: a look of a spinning waiter, then the last look of one that is about
+ * to sleep. The mutants have the same steps in another order. */
 proctype sleeper(byte me; byte want)
 {
     byte before;
+    bit done, announced;
 
     do
-    :: before = bell;
+    :: look();
        if
-       :: CONDITION -> break
+       :: done -> break
        :: else
        fi;
        if
-       :: !KEEPS(BELL_BEFORE_RECHECK) -> before = bell
-       :: KEEPS(BELL_BEFORE_RECHECK)
+       :: KEEPS(ANNOUNCE_BEFORE_LOOK) -> announce()
+       :: else
        fi;
        if
-       :: KEEPS(ANNOUNCE_BEFORE_WAIT) -> sleepers++
-       :: !KEEPS(ANNOUNCE_BEFORE_WAIT)
+       :: KEEPS(BELL_BEFORE_LOOK) -> before = bell
+       :: else
+       fi;
+       if
+       :: KEEPS(LOOK_ONCE_MORE) -> look()
+       :: else
+       fi;
+       if
+       :: done -> break
+       :: else
+       fi;
+       if
+       :: !KEEPS(ANNOUNCE_BEFORE_LOOK) -> announce()
+       :: !KEEPS(BELL_BEFORE_LOOK) -> before = bell
+       :: !KEEPS(ANNOUNCED_IN_SLEEP) -> take_back()
+       :: else
        fi;
        d_step { asleep[me] = (bell == before); before = 0 };
-       if
-       :: KEEPS(ANNOUNCE_BEFORE_WAIT)
-       :: !KEEPS(ANNOUNCE_BEFORE_WAIT) -> sleepers++
-       fi;
        !asleep[me];
-       sleepers--
-    od
+       take_back()
+    od;
+    take_back();
+    g_awake++
 }
 
 /* A ringer that dies between its change and the bell leaves sleepers behind: the
@@ -105,9 +145,10 @@ proctype watch()
 
 end:
     g_died;
+    aborted = 1;
     if
-    :: KEEPS(WATCH_RINGS) -> aborted = 1; ring()
-    :: else -> aborted = 1
+    :: KEEPS(WATCH_RINGS) -> seen = sleepers; ring_if_seen()
+    :: else
     fi
 }
 
@@ -126,5 +167,7 @@ init
     if
     :: DEATHS -> d_step { dead[0] = 1; g_died = 1 }
     :: skip
-    fi
+    fi;
+    g_awake == 2;
+    assert(sleepers == 0) /* or every later ring would cost a system call */
 }

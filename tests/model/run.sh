@@ -93,12 +93,15 @@ OBSERVER_DRAINS         | -DDEADLINES=1 -DN=3 -DROUNDS=1 -DCOARSE=1 | touch
 COUNT_AFTER_TOUCH       | | touch
 ROWS
     mutants bell <<'ROWS'
-STATE_BEFORE_BELL       | | return
-BELL_BEFORE_RECHECK     | | return
-ANNOUNCE_BEFORE_WAIT    | | return
-SLEEPERS_READ_LAST      | | return
+STATE_BEFORE_SLEEPERS   | | return
+ANNOUNCE_BEFORE_LOOK    | | return
+LOOK_ONCE_MORE          | | return
+BELL_BEFORE_LOOK        | | return
+ANNOUNCED_IN_SLEEP      | | return
+BELL_BEFORE_WAKE        | | return
 WAKE_ALL                | | return
 WATCH_RINGS             | -DDEATHS=1 | return
+TAKE_BACK               | | leak
 ROWS
 }
 
@@ -119,6 +122,7 @@ message_of() {
     freed) echo 'assertion violated.*(used|taken|g_inside|left)' ;;
     slots) echo 'assertion violated.*(slot|slice)' ;;
     touch) echo 'assertion violated.*buffer' ;;
+    leak) echo 'assertion violated.*sleepers' ;;
     return) echo 'invalid end state' ;;
     esac
 }
