@@ -253,12 +253,22 @@ const oriel_sys oriel_sys_real = {
 
 const oriel_sys *oriel_sys_now = &oriel_sys_real;
 
-double oriel_now(void)
+static double seconds_of(clockid_t clock)
 {
     struct timespec ts;
 
-    clock_gettime(CLOCK_MONOTONIC, &ts);
+    clock_gettime(clock, &ts);
     return (double)ts.tv_sec + (double)ts.tv_nsec * 1e-9;
+}
+
+double oriel_now(void)
+{
+    return seconds_of(CLOCK_MONOTONIC);
+}
+
+double oriel_now_coarse(void)
+{
+    return seconds_of(CLOCK_MONOTONIC_COARSE);
 }
 
 void oriel_relax(int yield)

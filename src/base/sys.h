@@ -43,6 +43,9 @@ extern const oriel_sys *oriel_sys_now;
 
 /* Monotonic seconds. */
 double oriel_now(void);
+/* The same as of the last timer tick, a few milliseconds ago: for what happens in
+ * every operation, where reading the clock would take longer than the rest. */
+double oriel_now_coarse(void);
 /* One turn of a wait loop: a pause, or sched_yield when ranks outnumber cores. */
 void oriel_relax(int yield);
 int oriel_cpu_count(void);

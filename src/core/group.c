@@ -2,6 +2,7 @@
  * same list. A second group over the same list is a second instance, so that its
  * calls do not mix with the first one's. */
 #include <string.h>
+#include <unistd.h>
 
 #include "base/sys.h"
 #include "core/comm.h"
@@ -173,7 +174,8 @@ void oriel_group_destroy(oriel_group *group)
     }
     *link = group->next;
     pthread_mutex_unlock(&group->comm->lock);
-    for (int k = 0; k < group->comm->local_ranks; k++)
+    /* A forked child has the object alone: its parent still sits there. */
+    for (int k = 0; k < group->comm->local_ranks && group->comm->pid == getpid(); k++)
         oriel_lane_stand(&group->seats[k], &group->comm->heap);
     group_free(group);
 }

@@ -20,7 +20,7 @@ heap_trace *oriel_trace_begin(oriel_comm *comm, int rank, uint64_t group,
     atomic_store_explicit(&entry->kind, record->kind, memory_order_relaxed);
     entry->dtype = record->dtype;
     entry->redop = record->redop;
-    atomic_store_explicit(&entry->begun, oriel_now(), memory_order_relaxed);
+    atomic_store_explicit(&entry->begun, oriel_now_coarse(), memory_order_relaxed);
     atomic_store_explicit(&entry->ended, 0.0, memory_order_relaxed);
     atomic_store_explicit(&entry->waits_for, -1, memory_order_relaxed);
     atomic_store_explicit(&entry->state, TRACE_ENTERED, memory_order_relaxed);
@@ -30,7 +30,7 @@ heap_trace *oriel_trace_begin(oriel_comm *comm, int rank, uint64_t group,
 
 void oriel_trace_end(heap_trace *entry, enum trace_state state)
 {
-    atomic_store_explicit(&entry->ended, oriel_now(), memory_order_relaxed);
+    atomic_store_explicit(&entry->ended, oriel_now_coarse(), memory_order_relaxed);
     atomic_store_explicit(&entry->state, state, memory_order_release);
 }
 
