@@ -66,7 +66,8 @@ typedef struct heap_rank {
 
 /* What an operation is, beside which one it is: compared between ranks. */
 typedef struct oriel_record {
-    uint64_t bytes;
+    uint64_t bytes; /* of one block; of a row in ragged_all_to_all */
+    uint64_t shape; /* what else a kind needs: see op.h */
     uint32_t n;
     uint16_t kind; /* enum oriel_kind */
     uint8_t dtype;
@@ -88,8 +89,10 @@ typedef struct heap_member {
     _Atomic uint32_t published; /* chunks copied into the own staging slots */
     _Atomic uint32_t reduced;   /* chunks whose own slice is reduced */
     _Atomic uint32_t gathered;  /* chunks copied out */
+    uint32_t chunks;            /* staged: how many this member has to publish */
     const void *send;           /* addresses mean something in direct mode alone */
     void *recv;
+    const void *ragged; /* oriel_ragged */
 } HEAP_ALIGNED heap_member;
 
 typedef struct heap_cell {

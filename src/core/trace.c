@@ -5,7 +5,18 @@
 
 const char *oriel_kind_name(uint32_t kind)
 {
-    return kind == ORIEL_KIND_ALL_REDUCE ? "all_reduce" : "unknown operation";
+    static const char *const names[ORIEL_KIND_COUNT] = {
+        [ORIEL_KIND_ALL_REDUCE] = "all_reduce",
+        [ORIEL_KIND_ALL_GATHER] = "all_gather",
+        [ORIEL_KIND_REDUCE_SCATTER] = "reduce_scatter",
+        [ORIEL_KIND_ALL_TO_ALL] = "all_to_all",
+        [ORIEL_KIND_BROADCAST] = "broadcast",
+        [ORIEL_KIND_PERMUTE] = "permute",
+        [ORIEL_KIND_BARRIER] = "barrier",
+        [ORIEL_KIND_RAGGED_ALL_TO_ALL] = "ragged_all_to_all",
+    };
+
+    return kind < ORIEL_KIND_COUNT && names[kind] != NULL ? names[kind] : "unknown operation";
 }
 
 heap_trace *oriel_trace_begin(oriel_comm *comm, int rank, uint64_t group,

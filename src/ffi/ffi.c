@@ -98,12 +98,8 @@ static oriel_status begin(const xla_frame *frame, oriel_request *request)
 {
     oriel_site *site;
     oriel_group *group;
-    oriel_record record;
+    oriel_op op = {.kind = ORIEL_KIND_ALL_REDUCE};
     oriel_key key;
-    oriel_dtype dtype;
-    const void *in;
-    void *out;
-    size_t count;
     int64_t run;
     int rank = -1;
     oriel_status st = frame_site(frame, &oriel_ffi_site_type_id, &site);
@@ -115,7 +111,7 @@ static oriel_status begin(const xla_frame *frame, oriel_request *request)
     if (st == ORIEL_OK)
         st = frame_run_id(frame, &run);
     if (st == ORIEL_OK)
-        st = frame_buffers(frame, &in, &out, &count, &dtype);
+        st = frame_buffers(frame, &op.send, &op.recv, &op.count, &op.dtype);
     if (st == ORIEL_OK)
         st = oriel_site_count(site, rank - attached.comm->first_rank, run, &key.count);
     if (st != ORIEL_OK)
@@ -126,11 +122,10 @@ static oriel_status begin(const xla_frame *frame, oriel_request *request)
         .site = oriel_site_identity(site),
         .count = key.count,
     };
-    oriel_all_reduce_record(group, count, dtype, oriel_site_reduce(site), &record);
-    record.instances = oriel_site_instances(site);
-    oriel_request_begin(request, group, rank, oriel_group_index(group, rank), &key, &record, in,
-                        out, count);
-    return ORIEL_OK;
+    op.redop = oriel_site_reduce(site);
+    st = oriel_request_begin(request, group, rank, oriel_group_index(group, rank), &key, &op);
+    request->record.instances = oriel_site_instances(site);
+    return st;
 }
 
 static void complete(oriel_request *request, oriel_status status)

@@ -3,8 +3,9 @@
 
 #include "base/log.h"
 #include "base/sys.h"
+#include "ops/ragged.h"
 #include "ops/reduce.h"
-#include "ops/request.h"
+#include "ops/transfer.h"
 #include "ops/verdict.h"
 
 /* Deadline and neighbours are looked at once in this many idle steps. */
@@ -14,9 +15,8 @@ enum { LIMIT_POLLS = 64 };
  * the thread costs two more switches. */
 enum { LINGER_SPINS = 10 };
 
-void oriel_request_begin(oriel_request *request, const oriel_group *group, int rank, int index,
-                         const oriel_key *key, const oriel_record *record, const void *send,
-                         void *recv, size_t count)
+oriel_status oriel_request_begin(oriel_request *request, const oriel_group *group, int rank,
+                                 int index, const oriel_key *key, const oriel_op *op)
 {
     memset(request, 0, sizeof *request);
     request->comm = group->comm;
@@ -24,14 +24,56 @@ void oriel_request_begin(oriel_request *request, const oriel_group *group, int r
     request->rank = rank;
     request->index = index;
     request->key = *key;
-    request->record = *record;
-    request->send = send;
-    request->recv = recv;
-    request->count = count;
-    request->trace = oriel_trace_begin(group->comm, rank, group->hash, record);
+    request->op = *op;
+    oriel_op_record(group, op, &request->record);
+    if (op->ragged != NULL) {
+        request->ragged = *op->ragged;
+        request->op.ragged = &request->ragged;
+    }
+    if (op->ragged != NULL && request->record.mode == ORIEL_MODE_STAGED) {
+        request->slices = oriel_sys_now->alloc((size_t)group->n * (size_t)op->ragged->slices *
+                                               sizeof *request->slices);
+        if (request->slices == NULL)
+            return oriel_fail(ORIEL_ERR_SYSTEM, "out of memory for %d slices of %d members",
+                              op->ragged->slices, group->n);
+    }
+    request->trace = oriel_trace_begin(group->comm, rank, group->hash, &request->record);
+    if (op->ragged != NULL)
+        atomic_store_explicit(&request->trace->bytes, oriel_ragged_sent(op, group->n),
+                              memory_order_relaxed);
     request->begun = request->trace->begun;
     request->warn_at = request->begun + group->comm->warn_after;
     request->compare_at = request->warn_at;
+    return ORIEL_OK;
+}
+
+oriel_status oriel_request_keep(oriel_request *request)
+{
+    size_t bytes = 2 * (size_t)request->op.num_pairs * sizeof *request->op.pairs;
+
+    if (request->op.ragged != NULL) {
+        request->arrays = oriel_ragged_copy(&request->ragged, request->group->n);
+    } else if (bytes > 0) {
+        request->arrays = oriel_sys_now->alloc(bytes);
+        if (request->arrays != NULL)
+            request->op.pairs = memcpy(request->arrays, request->op.pairs, bytes);
+    } else {
+        return ORIEL_OK;
+    }
+    if (request->arrays != NULL)
+        return ORIEL_OK;
+    oriel_trace_end(request->trace, TRACE_FAILED);
+    oriel_request_drop(request);
+    return oriel_fail(ORIEL_ERR_SYSTEM, "out of memory for the arrays of %s",
+                      oriel_kind_name(request->record.kind));
+}
+
+void oriel_request_drop(oriel_request *request)
+{
+    oriel_sys_now->release(request->arrays);
+    oriel_sys_now->release(request->slices);
+    request->arrays = NULL;
+    request->slices = NULL;
 }
 
 static void unpark(oriel_request *request)
@@ -48,8 +90,10 @@ static oriel_status fail(oriel_request *request, oriel_status code)
     if (request->cell != NULL && request->record.mode == ORIEL_MODE_DIRECT)
         oriel_cell_drain(request->cell);
     unpark(request);
-    if (request->recv != NULL)
-        oriel_poison(request->recv, request->count, (oriel_dtype)request->record.dtype);
+    if (request->op.recv != NULL)
+        oriel_poison(request->op.recv, oriel_op_recv_count(&request->op, request->group->n),
+                     request->op.dtype);
+    oriel_request_drop(request);
     oriel_trace_end(request->trace, TRACE_FAILED);
     return code;
 }
@@ -103,7 +147,7 @@ static oriel_status enter(oriel_request *request)
         oriel_group_ring(request->group);
         return revoked(request);
     }
-    oriel_all_reduce_expose(request);
+    oriel_transfer_expose(request);
     if (!oriel_cell_arrive(request->group, request->cell, request->index))
         return revoked(request);
     request->state = REQUEST_ARRIVED;
@@ -127,14 +171,31 @@ static oriel_status wait_arrivals(oriel_request *request)
 
 static oriel_status transfer(oriel_request *request)
 {
-    oriel_status st = oriel_all_reduce_transfer(request);
+    oriel_status st = oriel_transfer_step(request);
 
     if (st == ORIEL_IN_PROGRESS)
         return idle(request);
     if (st != ORIEL_OK)
         return revoked(request);
+    oriel_request_drop(request);
     oriel_trace_end(request->trace, TRACE_DONE);
     oriel_cell_leave(request->group, request->cell);
+    return ORIEL_OK;
+}
+
+/* The only member needs nobody. */
+static oriel_status alone(oriel_request *request)
+{
+    oriel_status st = ORIEL_OK;
+
+    if (request->op.ragged != NULL)
+        st = oriel_ragged_self(request);
+    else
+        oriel_op_consume(&request->op, 1, 0, &request->op.send);
+    if (st != ORIEL_OK)
+        return fail(request, st);
+    oriel_request_drop(request);
+    oriel_trace_end(request->trace, TRACE_DONE);
     return ORIEL_OK;
 }
 
@@ -142,12 +203,8 @@ oriel_status oriel_request_step(oriel_request *request)
 {
     oriel_status st = ORIEL_OK;
 
-    if (request->record.n == 1) {
-        if (request->recv != request->send && request->record.bytes > 0)
-            memcpy(request->recv, request->send, request->record.bytes);
-        oriel_trace_end(request->trace, TRACE_DONE);
-        return ORIEL_OK;
-    }
+    if (request->record.n == 1)
+        return alone(request);
     if (request->state == REQUEST_ENTER)
         st = enter(request);
     if (st == ORIEL_OK && request->state == REQUEST_ARRIVED)

@@ -4,8 +4,7 @@
 #ifndef ORIEL_OPS_REQUEST_H
 #define ORIEL_OPS_REQUEST_H
 
-#include "core/cell.h"
-#include "core/trace.h"
+#include "ops/op.h"
 
 enum request_state { REQUEST_ENTER, REQUEST_ARRIVED, REQUEST_TRANSFER };
 
@@ -16,13 +15,18 @@ struct oriel_request {
     int index; /* in the group */
     oriel_key key;
     oriel_record record;
-    const void *send;
-    void *recv;
-    size_t count;
+    oriel_op op;
+    oriel_ragged ragged;         /* what op.ragged points to */
+    void *arrays;                /* own copy of what op and ragged point to */
+    struct ragged_slice *slices; /* what the others' streams began with */
 
     enum request_state state;
     heap_cell *cell;
+    int from, to;    /* staged: who has to publish for, or to gather from this member */
+    uint32_t chunks; /* staged: how many there are */
     uint32_t published, reduced, gathered; /* own progress in staged mode */
+    int owes;      /* staged: members that this one has yet to count as finished */
+    int unchecked; /* ragged: members whose slices have not been looked at */
     int parked;
     uint32_t polls;
     double begun;
@@ -44,10 +48,15 @@ struct oriel_request {
     void *done_arg[3];
 };
 
-/* Fills a request; the caller has checked the arguments. */
-void oriel_request_begin(oriel_request *request, const oriel_group *group, int rank, int index,
-                         const oriel_key *key, const oriel_record *record, const void *send,
-                         void *recv, size_t count);
+/* Fills a request; the caller has checked the arguments. What `op` points to must
+ * stay until the outcome, unless oriel_request_keep is called. ORIEL_ERR_SYSTEM: no
+ * memory, and nothing to release. */
+oriel_status oriel_request_begin(oriel_request *request, const oriel_group *group, int rank,
+                                 int index, const oriel_key *key, const oriel_op *op);
+/* Copies the arrays that describe the call; on failure drops the request. */
+oriel_status oriel_request_keep(oriel_request *request);
+/* Releases what a request holds; a step that gives an outcome has done so. */
+void oriel_request_drop(oriel_request *request);
 /* Changes whenever a step has moved something. */
 static inline uint32_t oriel_request_progress(const oriel_request *request)
 {
@@ -62,20 +71,13 @@ oriel_status oriel_request_run(oriel_request *request);
  * threads can be kept. */
 oriel_status oriel_request_linger(oriel_request *request);
 
+/* ---- started requests (started.c): one list per rank, used by its thread alone ---- */
+
 /* Steps the started requests of `rank`: a rank that waits for one operation must
  * go on with its others, or two ranks that wait in different orders would block
  * each other. */
 void oriel_started_step(oriel_comm *comm, int rank);
-
-/* ---- the transfer of each operation ------------------------------------------ */
-
-/* Puts the payload or the addresses where the others find them. */
-void oriel_all_reduce_expose(oriel_request *request);
-/* All have arrived: moves data. ORIEL_OK: this rank's result is complete.
- * ORIEL_ERR_REVOKED: the operation is revoked. */
-oriel_status oriel_all_reduce_transfer(oriel_request *request);
-/* Fills `record_p`; the mode follows from size, group and heap alone. */
-void oriel_all_reduce_record(const oriel_group *group, size_t count, oriel_dtype dtype,
-                             oriel_redop op, oriel_record *record_p);
+/* Takes over an allocated request. */
+void oriel_started_add(oriel_request *request);
 
 #endif

@@ -17,9 +17,34 @@ static int missing_rank(const oriel_request *request)
 
 static void describe_record(const oriel_record *record, char *out, size_t len)
 {
-    snprintf(out, len, "%s %s of %llu bytes of %s", oriel_kind_name(record->kind),
-             oriel_redop_name((oriel_redop)record->redop), (unsigned long long)record->bytes,
-             oriel_dtype_name((oriel_dtype)record->dtype));
+    const char *kind = oriel_kind_name(record->kind);
+    const char *dtype = oriel_dtype_name((oriel_dtype)record->dtype);
+    unsigned long long bytes = record->bytes;
+    unsigned long long shape = record->shape;
+
+    switch (record->kind) {
+    case ORIEL_KIND_ALL_REDUCE:
+    case ORIEL_KIND_REDUCE_SCATTER:
+        snprintf(out, len, "%s %s of %llu bytes of %s", kind,
+                 oriel_redop_name((oriel_redop)record->redop), bytes, dtype);
+        break;
+    case ORIEL_KIND_BROADCAST:
+        snprintf(out, len, "%s of %llu bytes of %s from root %llu", kind, bytes, dtype, shape);
+        break;
+    case ORIEL_KIND_PERMUTE:
+        snprintf(out, len, "%s of %llu bytes of %s by permutation %016llx", kind, bytes, dtype,
+                 shape);
+        break;
+    case ORIEL_KIND_BARRIER:
+        snprintf(out, len, "%s", kind);
+        break;
+    case ORIEL_KIND_RAGGED_ALL_TO_ALL:
+        snprintf(out, len, "%s of rows of %llu bytes of %s in %llu slices for each member", kind,
+                 bytes, dtype, shape);
+        break;
+    default:
+        snprintf(out, len, "%s of %llu bytes of %s", kind, bytes, dtype);
+    }
 }
 
 /* ---- looking ------------------------------------------------------------------ */

@@ -83,12 +83,15 @@ static void submit(oriel_comm *comm, struct work *work, int i, int rank,
     oriel_key key = {.group = world->hash, .run = 7, .site = (uint64_t)i};
     oriel_request *request = oriel_engine_take(work->engine);
     struct op *op = &work->ops[i];
-    oriel_record record;
+    oriel_op call = {.kind = ORIEL_KIND_ALL_REDUCE,
+                     .dtype = ORIEL_F32,
+                     .redop = ORIEL_SUM,
+                     .send = op->send[rank],
+                     .recv = op->recv[rank],
+                     .count = op->count};
 
     CHECK(request != NULL, "no request");
-    oriel_all_reduce_record(world, op->count, ORIEL_F32, ORIEL_SUM, &record);
-    oriel_request_begin(request, world, rank, rank, &key, &record, op->send[rank], op->recv[rank],
-                        op->count);
+    CHECK_OK(oriel_request_begin(request, world, rank, rank, &key, &call));
     request->done = done;
     request->done_arg[0] = work;
     request->done_arg[1] = op;

@@ -185,9 +185,10 @@ static heap_cell *find_cell(oriel_comm *comm)
     oriel_key key = {.group = world->hash};
     double limit = oriel_now() + patience_s;
     heap_cell *cell = NULL;
+    oriel_op op = {.kind = ORIEL_KIND_ALL_REDUCE, .count = 16, .dtype = ORIEL_F32};
     oriel_record record;
 
-    oriel_all_reduce_record(world, 16, ORIEL_F32, ORIEL_SUM, &record);
+    oriel_op_record(world, &op, &record);
     while (cell == NULL || oriel_cell_look(cell).arrived == 0) {
         CHECK(oriel_now() < limit, "rank 0 never came");
         if (atomic_load(&comm->heap.ranks[0].traced) > 0)
@@ -231,10 +232,11 @@ static void test_peer_almost_done(void **state)
     oriel_request *request = NULL;
     heap_cell *cell = NULL;
     heap_member *peer;
+    oriel_op op = {.kind = ORIEL_KIND_ALL_REDUCE, .count = 100000, .dtype = ORIEL_U8};
     oriel_record record;
 
     (void)state;
-    oriel_all_reduce_record(world, 100000, ORIEL_U8, ORIEL_SUM, &record);
+    oriel_op_record(world, &op, &record);
     CHECK_OK(oriel_all_reduce_start(world, 0, buffer.data, buffer.data, 100000, ORIEL_U8, ORIEL_SUM,
                                     &request));
     CHECK_OK(oriel_cell_enter(world, 1, 1, &key, &record, &cell));

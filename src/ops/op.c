@@ -1,0 +1,263 @@
+#include "ops/op.h"
+
+#include <string.h>
+
+#include "core/hash.h"
+#include "ops/ragged.h"
+#include "ops/reduce.h"
+
+/* What `send` and `recv` have: nothing, one block, or one for each member. */
+enum extent { NONE, ONE, EACH };
+
+static const struct kind {
+    enum extent send, recv;
+    int reduces;
+} kinds[ORIEL_KIND_COUNT] = {
+    [ORIEL_KIND_ALL_REDUCE] = {ONE, ONE, 1},      [ORIEL_KIND_ALL_GATHER] = {ONE, EACH, 0},
+    [ORIEL_KIND_REDUCE_SCATTER] = {EACH, ONE, 1}, [ORIEL_KIND_ALL_TO_ALL] = {EACH, EACH, 0},
+    [ORIEL_KIND_BROADCAST] = {ONE, ONE, 0},       [ORIEL_KIND_PERMUTE] = {ONE, ONE, 0},
+    [ORIEL_KIND_BARRIER] = {NONE, NONE, 0},       [ORIEL_KIND_RAGGED_ALL_TO_ALL] = {EACH, EACH, 0},
+};
+
+static size_t times(enum extent extent, int n)
+{
+    return extent == EACH ? (size_t)n : (size_t)extent;
+}
+
+int oriel_op_reduces(const oriel_op *op)
+{
+    return kinds[op->kind].reduces;
+}
+
+int oriel_op_scatters(const oriel_op *op)
+{
+    return kinds[op->kind].send == EACH;
+}
+
+int oriel_op_gathers(const oriel_op *op)
+{
+    return kinds[op->kind].recv == EACH;
+}
+
+size_t oriel_op_block(const oriel_op *op)
+{
+    size_t count = op->ragged != NULL ? op->ragged->row : op->count;
+
+    return count * oriel_dtype_size(op->dtype);
+}
+
+size_t oriel_op_recv_count(const oriel_op *op, int n)
+{
+    if (op->ragged != NULL)
+        return op->ragged->recv_rows * op->ragged->row;
+    return op->count * times(kinds[op->kind].recv, n);
+}
+
+size_t oriel_op_payload(const oriel_op *op, int n, int index)
+{
+    if (oriel_op_destination(op, index) == OP_NOBODY)
+        return 0;
+    return oriel_op_block(op) * times(kinds[op->kind].send, n);
+}
+
+size_t oriel_op_part(const oriel_op *op, int index)
+{
+    return oriel_op_scatters(op) ? (size_t)index * oriel_op_block(op) : 0;
+}
+
+/* The other end of the pair whose `end` (0: source, 1: destination) is `index`. */
+static int other_end(const oriel_op *op, int index, int end)
+{
+    for (int i = 0; i < op->num_pairs; i++) {
+        if (op->pairs[2 * i + end] == index)
+            return op->pairs[2 * i + !end];
+    }
+    return OP_NOBODY;
+}
+
+int oriel_op_source(const oriel_op *op, int index)
+{
+    if (op->kind == ORIEL_KIND_BROADCAST)
+        return op->root;
+    return op->kind == ORIEL_KIND_PERMUTE ? other_end(op, index, 1) : OP_EVERYBODY;
+}
+
+int oriel_op_destination(const oriel_op *op, int index)
+{
+    if (op->kind == ORIEL_KIND_BROADCAST)
+        return index == op->root ? OP_EVERYBODY : OP_NOBODY;
+    return op->kind == ORIEL_KIND_PERMUTE ? other_end(op, index, 0) : OP_EVERYBODY;
+}
+
+/* ---- checking --------------------------------------------------------------------- */
+
+static oriel_status check_member(const oriel_group *group, int rank)
+{
+    const oriel_comm *comm;
+
+    if (group == NULL)
+        return oriel_fail(ORIEL_ERR_INVALID, "group is NULL");
+    comm = group->comm;
+    if (rank < comm->first_rank || rank >= comm->first_rank + comm->local_ranks)
+        return oriel_fail(ORIEL_ERR_INVALID, "rank is %d; process %d holds ranks %d to %d", rank,
+                          comm->process, comm->first_rank,
+                          comm->first_rank + comm->local_ranks - 1);
+    if (oriel_group_index(group, rank) < 0)
+        return oriel_fail(ORIEL_ERR_INVALID, "rank %d is no member of the group", rank);
+    return ORIEL_OK;
+}
+
+static int overlap(const void *a, size_t a_bytes, const void *b, size_t b_bytes)
+{
+    uintptr_t x = (uintptr_t)a;
+    uintptr_t y = (uintptr_t)b;
+
+    return x < y ? y - x < a_bytes : x - y < b_bytes;
+}
+
+static oriel_status check_buffers(const oriel_op *op, int n, int index)
+{
+    const struct kind *kind = &kinds[op->kind];
+    size_t size = oriel_dtype_size(op->dtype);
+    size_t blocks = times(kind->send == EACH ? EACH : kind->recv, n);
+    size_t block = oriel_op_block(op);
+    int reads = op->kind != ORIEL_KIND_BROADCAST || index == op->root;
+    /* In place, the block of `send` that stays with this member lies where it
+     * belongs in `recv`. */
+    uintptr_t send = (uintptr_t)op->send + (size_t)index * block * (kind->send == EACH);
+    uintptr_t recv = (uintptr_t)op->recv + (size_t)index * block * (kind->recv == EACH);
+
+    if (op->count > ((size_t)1 << 47) / size / blocks)
+        return oriel_fail(ORIEL_ERR_INVALID,
+                          "count is %zu elements of %zu bytes for each of %d members: too large",
+                          op->count, size, n);
+    if (op->count > 0 && ((reads && op->send == NULL) || op->recv == NULL))
+        return oriel_fail(ORIEL_ERR_INVALID, "%s is NULL", op->recv == NULL ? "recv" : "send");
+    if (op->count > 0 && reads && send != recv &&
+        overlap(op->send, block * times(kind->send, n), op->recv, block * times(kind->recv, n)))
+        return oriel_fail(ORIEL_ERR_INVALID, "send and recv overlap without being in place");
+    return ORIEL_OK;
+}
+
+static oriel_status check_pairs(const oriel_op *op, int n)
+{
+    static const char *const ends[] = {"source", "destination"};
+    unsigned char seen[2][HEAP_MAX_RANKS] = {{0}};
+
+    if (op->num_pairs < 0 || op->num_pairs > n)
+        return oriel_fail(ORIEL_ERR_INVALID, "num_pairs is %d in a group of %d", op->num_pairs, n);
+    if (op->num_pairs > 0 && op->pairs == NULL)
+        return oriel_fail(ORIEL_ERR_INVALID, "pairs is NULL");
+    for (int i = 0; i < 2 * op->num_pairs; i++) {
+        int member = op->pairs[i];
+        if (member < 0 || member >= n)
+            return oriel_fail(ORIEL_ERR_INVALID, "pairs[%d] is %d in a group of %d", i, member, n);
+        if (seen[i % 2][member]++)
+            return oriel_fail(ORIEL_ERR_INVALID, "pairs[%d] makes member %d a %s twice", i, member,
+                              ends[i % 2]);
+    }
+    return ORIEL_OK;
+}
+
+oriel_status oriel_op_check(const oriel_group *group, int rank, const oriel_op *op)
+{
+    oriel_status st = check_member(group, rank);
+
+    if (st != ORIEL_OK || op->kind == ORIEL_KIND_BARRIER)
+        return st;
+    if (oriel_dtype_size(op->dtype) == 0)
+        return oriel_fail(ORIEL_ERR_INVALID, "dtype is %d, which is none", (int)op->dtype);
+    if (op->kind == ORIEL_KIND_RAGGED_ALL_TO_ALL)
+        return oriel_ragged_check(op, group->n);
+    if (oriel_op_reduces(op) && !oriel_reduce_supported(op->dtype, op->redop))
+        return oriel_fail(ORIEL_ERR_INVALID, "op is %d, which is none for %s", (int)op->redop,
+                          oriel_dtype_name(op->dtype));
+    if (op->kind == ORIEL_KIND_BROADCAST && (op->root < 0 || op->root >= group->n))
+        return oriel_fail(ORIEL_ERR_INVALID, "root is %d in a group of %d", op->root, group->n);
+    if (op->kind == ORIEL_KIND_PERMUTE)
+        st = check_pairs(op, group->n);
+    return st == ORIEL_OK ? check_buffers(op, group->n, oriel_group_index(group, rank)) : st;
+}
+
+/* ---- agreeing --------------------------------------------------------------------- */
+
+static uint64_t shape_of(const oriel_op *op)
+{
+    uint64_t sum = 0;
+
+    if (op->kind == ORIEL_KIND_BROADCAST)
+        return (uint64_t)op->root;
+    if (op->kind == ORIEL_KIND_RAGGED_ALL_TO_ALL)
+        return (uint64_t)op->ragged->slices;
+    for (int i = 0; op->kind == ORIEL_KIND_PERMUTE && i < op->num_pairs; i++)
+        sum += oriel_mix((uint64_t)op->pairs[2 * i] << 32 | (uint32_t)op->pairs[2 * i + 1]);
+    return sum;
+}
+
+static enum oriel_mode mode_of(const oriel_group *group, const oriel_op *op)
+{
+    const oriel_heap *heap = &group->comm->heap;
+    size_t payload = oriel_op_block(op) * times(kinds[op->kind].send, group->n);
+    int ragged = op->kind == ORIEL_KIND_RAGGED_ALL_TO_ALL;
+
+    if (!ragged && payload == 0)
+        return ORIEL_MODE_EAGER;
+    if (group->one_process && heap->header->direct)
+        return ORIEL_MODE_DIRECT;
+    if (!ragged && payload <= oriel_heap_eager_bytes(heap, group->n))
+        return ORIEL_MODE_EAGER;
+    return ORIEL_MODE_STAGED;
+}
+
+void oriel_op_record(const oriel_group *group, const oriel_op *op, oriel_record *record_p)
+{
+    *record_p = (oriel_record){
+        .bytes = oriel_op_block(op),
+        .shape = shape_of(op),
+        .n = (uint32_t)group->n,
+        .kind = (uint16_t)op->kind,
+        .dtype = (uint8_t)op->dtype,
+        .redop = oriel_op_reduces(op) ? (uint8_t)op->redop : 0,
+        .mode = (uint8_t)mode_of(group, op),
+    };
+}
+
+/* ---- results ---------------------------------------------------------------------- */
+
+void oriel_op_copy(void *dst, const void *src, size_t len)
+{
+    if (dst != src && len > 0)
+        memcpy(dst, src, len);
+}
+
+void oriel_op_take(const oriel_op *op, int n, int index, const void *const *src, size_t at,
+                   size_t len)
+{
+    char *recv = (char *)op->recv + at;
+    int from = oriel_op_source(op, index);
+
+    if (len == 0)
+        return;
+    if (oriel_op_reduces(op)) {
+        oriel_reduce(recv, src, n, len / oriel_dtype_size(op->dtype), op->dtype, op->redop);
+        return;
+    }
+    for (int i = 0; from == OP_EVERYBODY && i < n; i++)
+        oriel_op_copy(recv + (size_t)i * oriel_op_block(op), src[i], len);
+    if (from >= 0)
+        oriel_op_copy(recv, src[from], len);
+    if (from == OP_NOBODY)
+        memset(recv, 0, len);
+}
+
+void oriel_op_consume(const oriel_op *op, int n, int index, const void *const *payload)
+{
+    const void *src[HEAP_MAX_RANKS];
+    size_t part = oriel_op_part(op, index);
+
+    if (oriel_op_block(op) == 0)
+        return;
+    for (int i = 0; i < n; i++)
+        src[i] = (const char *)(i == index ? op->send : payload[i]) + part;
+    oriel_op_take(op, n, index, src, 0, oriel_op_block(op));
+}

@@ -1,0 +1,296 @@
+#include "ops/ragged.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/sys.h"
+
+#define MOST_BYTES ((size_t)1 << 47)
+enum { MOST_SLICES = 1 << 20 };
+
+static size_t least(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+static ragged_slice slice_of(const oriel_ragged *r, int to, int k)
+{
+    size_t i = (size_t)to * (size_t)r->slices + (size_t)k;
+
+    return (ragged_slice){.rows = r->send_sizes[i], .offset = r->output_offsets[i]};
+}
+
+static const char *rows_of(const void *send, size_t row, const oriel_ragged *r, int to, int k)
+{
+    return (const char *)send + (size_t)r->input_offsets[to * r->slices + k] * row;
+}
+
+/* ---- what one member can know ------------------------------------------------------ */
+
+static oriel_status check_sizes(const oriel_ragged *r, size_t i)
+{
+    static const char *const names[] = {"input_offsets", "send_sizes", "output_offsets",
+                                        "recv_sizes"};
+    const int64_t *const arrays[] = {r->input_offsets, r->send_sizes, r->output_offsets,
+                                     r->recv_sizes};
+
+    for (int a = 0; a < 4; a++) {
+        if (arrays[a][i] < 0)
+            return oriel_fail(ORIEL_ERR_INVALID, "%s[%zu] is %lld", names[a], i,
+                              (long long)arrays[a][i]);
+    }
+    if ((uint64_t)r->input_offsets[i] > r->send_rows ||
+        (uint64_t)r->send_sizes[i] > r->send_rows - (uint64_t)r->input_offsets[i])
+        return oriel_fail(
+            ORIEL_ERR_INVALID,
+            "input_offsets[%zu] is %lld and send_sizes[%zu] is %lld, but send has %zu "
+            "rows",
+            i, (long long)r->input_offsets[i], i, (long long)r->send_sizes[i], r->send_rows);
+    return ORIEL_OK;
+}
+
+static oriel_status check_buffers(const oriel_op *op, size_t row)
+{
+    const oriel_ragged *r = op->ragged;
+    size_t most = MOST_BYTES / (row > 0 ? row : 1);
+    uintptr_t send = (uintptr_t)op->send;
+    uintptr_t recv = (uintptr_t)op->recv;
+
+    if (r->send_rows > most || r->recv_rows > most)
+        return oriel_fail(ORIEL_ERR_INVALID, "%s is %zu rows of %zu bytes: too large",
+                          r->send_rows > most ? "send_rows" : "recv_rows",
+                          r->send_rows > most ? r->send_rows : r->recv_rows, row);
+    if (op->send == NULL && r->send_rows * row > 0)
+        return oriel_fail(ORIEL_ERR_INVALID, "send is NULL");
+    if (op->recv == NULL && r->recv_rows * row > 0)
+        return oriel_fail(ORIEL_ERR_INVALID, "recv is NULL");
+    if (send < recv + r->recv_rows * row && recv < send + r->send_rows * row)
+        return oriel_fail(ORIEL_ERR_INVALID, "send and recv overlap");
+    return ORIEL_OK;
+}
+
+oriel_status oriel_ragged_check(const oriel_op *op, int n)
+{
+    const oriel_ragged *r = op->ragged;
+    size_t size = oriel_dtype_size(op->dtype);
+    oriel_status st;
+
+    if (r == NULL)
+        return oriel_fail(ORIEL_ERR_INVALID, "ragged is NULL");
+    if (r->struct_size != sizeof *r)
+        return oriel_fail(ORIEL_ERR_INVALID, "struct_size is %zu; use ORIEL_RAGGED_INIT",
+                          r->struct_size);
+    if (r->slices < 1 || r->slices > MOST_SLICES)
+        return oriel_fail(ORIEL_ERR_INVALID, "slices is %d; 1 to %d are possible", r->slices,
+                          MOST_SLICES);
+    if (r->row > MOST_BYTES / size)
+        return oriel_fail(ORIEL_ERR_INVALID, "row is %zu elements of %zu bytes: too large", r->row,
+                          size);
+    if (r->input_offsets == NULL || r->send_sizes == NULL || r->output_offsets == NULL ||
+        r->recv_sizes == NULL)
+        return oriel_fail(ORIEL_ERR_INVALID, "%s is NULL",
+                          r->input_offsets == NULL    ? "input_offsets"
+                          : r->send_sizes == NULL     ? "send_sizes"
+                          : r->output_offsets == NULL ? "output_offsets"
+                                                      : "recv_sizes");
+    st = check_buffers(op, r->row * size);
+    for (size_t i = 0; st == ORIEL_OK && i < (size_t)n * (size_t)r->slices; i++)
+        st = check_sizes(r, i);
+    return st;
+}
+
+size_t oriel_ragged_sent(const oriel_op *op, int n)
+{
+    size_t rows = 0;
+
+    for (size_t i = 0; i < (size_t)n * (size_t)op->ragged->slices; i++)
+        rows += (size_t)op->ragged->send_sizes[i];
+    return rows * oriel_op_block(op);
+}
+
+void *oriel_ragged_copy(oriel_ragged *ragged, int n)
+{
+    const int64_t **arrays[] = {&ragged->input_offsets, &ragged->send_sizes,
+                                &ragged->output_offsets, &ragged->recv_sizes};
+    size_t count = (size_t)n * (size_t)ragged->slices;
+    int64_t *copy = oriel_sys_now->alloc(4 * count * sizeof *copy);
+
+    for (size_t i = 0; copy != NULL && i < 4; i++)
+        *arrays[i] = memcpy(copy + i * count, *arrays[i], count * sizeof *copy);
+    return copy;
+}
+
+/* ---- what only two can know --------------------------------------------------------- */
+
+/* Looks at a slice that `from` sends to `to`, whose expectations are `r`; the text is
+ * written when they are disappointed. */
+static oriel_status compare(const oriel_group *group, int from, int to, int k, ragged_slice slice,
+                            const oriel_ragged *r, char *text, size_t text_len)
+{
+    long long expected = r->recv_sizes[from * r->slices + k];
+
+    if (slice.rows != expected) {
+        snprintf(text, text_len,
+                 "rank %d sends %lld rows to rank %d in slice %d, which expects %lld rows there",
+                 group->ranks[from], (long long)slice.rows, group->ranks[to], k, expected);
+        return ORIEL_ERR_MISMATCH;
+    }
+    if ((uint64_t)slice.offset > r->recv_rows ||
+        (uint64_t)slice.rows > r->recv_rows - (uint64_t)slice.offset) {
+        snprintf(text, text_len,
+                 "rank %d sends %lld rows to row %lld of rank %d in slice %d, which has %zu rows",
+                 group->ranks[from], (long long)slice.rows, (long long)slice.offset,
+                 group->ranks[to], k, r->recv_rows);
+        return ORIEL_ERR_INVALID;
+    }
+    return ORIEL_OK;
+}
+
+oriel_status oriel_ragged_refuse(const oriel_request *request, int from, oriel_status code,
+                                 const char *text)
+{
+    int rank = request->group->ranks[from];
+
+    if (request->cell == NULL)
+        return oriel_fail(code, "%s", text);
+    oriel_cell_revoke(request->cell);
+    oriel_comm_abort(request->comm, code, rank, request->comm->heap.ranks[rank].process, "%s",
+                     text);
+    oriel_group_ring(request->group);
+    return ORIEL_ERR_REVOKED;
+}
+
+/* All that one member sends to another of this process. */
+static oriel_status move(const oriel_request *request, int from, const oriel_ragged *sent,
+                         const void *send, int to, const oriel_ragged *expected, void *recv,
+                         char *text, size_t text_len)
+{
+    size_t row = request->record.bytes;
+    oriel_status st = ORIEL_OK;
+
+    for (int k = 0; k < sent->slices && st == ORIEL_OK; k++)
+        st = compare(request->group, from, to, k, slice_of(sent, to, k), expected, text, text_len);
+    for (int k = 0; k < sent->slices && st == ORIEL_OK; k++) {
+        ragged_slice slice = slice_of(sent, to, k);
+
+        if (slice.rows > 0 && row > 0)
+            memcpy((char *)recv + (size_t)slice.offset * row, rows_of(send, row, sent, to, k),
+                   (size_t)slice.rows * row);
+    }
+    return st;
+}
+
+oriel_status oriel_ragged_move(const oriel_request *request, int from, int to, char *text,
+                               size_t text_len)
+{
+    const heap_member *members = oriel_heap_members(&request->comm->heap, request->cell);
+
+    return move(request, from, members[from].ragged, members[from].send, to, members[to].ragged,
+                members[to].recv, text, text_len);
+}
+
+oriel_status oriel_ragged_self(oriel_request *request)
+{
+    int self = request->index;
+    char text[HEAP_TEXT];
+    oriel_status st = move(request, self, &request->ragged, request->op.send, self,
+                           &request->ragged, request->op.recv, text, sizeof text);
+
+    request->unchecked--;
+    return st == ORIEL_OK ? st : oriel_ragged_refuse(request, self, st, text);
+}
+
+/* ---- streams -------------------------------------------------------------------------- */
+
+static size_t head_bytes(const oriel_ragged *r)
+{
+    return (size_t)r->slices * sizeof(ragged_slice);
+}
+
+size_t oriel_ragged_stream(const oriel_op *op, int to)
+{
+    size_t rows = 0;
+
+    for (int k = 0; k < op->ragged->slices; k++)
+        rows += (size_t)slice_of(op->ragged, to, k).rows;
+    return head_bytes(op->ragged) + rows * oriel_op_block(op);
+}
+
+/* The part of [at, at + len) that lies in the `bytes` bytes from `begin` on: its
+ * length, where it is in them and where in [at, ...). */
+static size_t common(size_t at, size_t len, size_t begin, size_t bytes, size_t *there_p,
+                     size_t *here_p)
+{
+    size_t first = at > begin ? at : begin;
+    size_t end = least(at + len, begin + bytes);
+
+    *there_p = first - begin;
+    *here_p = first - at;
+    return first < end ? end - first : 0;
+}
+
+void oriel_ragged_put(const oriel_op *op, int to, size_t at, char *dst, size_t len)
+{
+    const oriel_ragged *r = op->ragged;
+    size_t row = oriel_op_block(op);
+    size_t begin = 0;
+    size_t there, here, part;
+
+    for (int k = 0; k < r->slices && at < head_bytes(r); k++, begin += sizeof(ragged_slice)) {
+        ragged_slice slice = slice_of(r, to, k);
+
+        part = common(at, len, begin, sizeof slice, &there, &here);
+        if (part > 0)
+            memcpy(dst + here, (const char *)&slice + there, part);
+    }
+    begin = head_bytes(r);
+    for (int k = 0; k < r->slices && begin < at + len; k++) {
+        size_t bytes = (size_t)slice_of(r, to, k).rows * row;
+
+        part = common(at, len, begin, bytes, &there, &here);
+        if (part > 0)
+            memcpy(dst + here, rows_of(op->send, row, r, to, k) + there, part);
+        begin += bytes;
+    }
+}
+
+/* The beginning of the stream is complete. */
+static oriel_status look_at_slices(oriel_request *request, int from, const ragged_slice *slices)
+{
+    char text[HEAP_TEXT];
+    oriel_status st = ORIEL_OK;
+
+    for (int k = 0; k < request->ragged.slices && st == ORIEL_OK; k++)
+        st = compare(request->group, from, request->index, k, slices[k], &request->ragged, text,
+                     sizeof text);
+    request->unchecked--;
+    return st == ORIEL_OK ? st : oriel_ragged_refuse(request, from, st, text);
+}
+
+oriel_status oriel_ragged_take(oriel_request *request, int from, size_t at, const char *src,
+                               size_t len)
+{
+    const oriel_ragged *r = &request->ragged;
+    ragged_slice *slices = request->slices + (size_t)from * (size_t)r->slices;
+    size_t row = request->record.bytes;
+    size_t begin = head_bytes(r);
+    size_t there, here, part;
+    oriel_status st = ORIEL_OK;
+
+    part = common(at, len, 0, begin, &there, &here);
+    if (part > 0) {
+        memcpy((char *)slices + there, src + here, part);
+        if (there + part == begin)
+            st = look_at_slices(request, from, slices);
+    }
+    for (int k = 0; k < r->slices && begin < at + len && st == ORIEL_OK; k++) {
+        size_t bytes = (size_t)slices[k].rows * row;
+
+        part = common(at, len, begin, bytes, &there, &here);
+        if (part > 0)
+            memcpy((char *)request->op.recv + (size_t)slices[k].offset * row + there, src + here,
+                   part);
+        begin += bytes;
+    }
+    return st;
+}

@@ -1,0 +1,332 @@
+/* Staged mode: a pipeline of chunks through the channel. Every member publishes
+ * chunk k of what others need of it, and gathers chunk k of its result once those
+ * it needs have published theirs. So a chunk of the own `send` is out before that
+ * chunk of `recv`, which may be the same memory, is written. */
+#include "ops/ragged.h"
+#include "ops/transfer.h"
+
+enum { SLOTS = 4 };
+
+static size_t least(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+static uint32_t divide_up(size_t a, size_t b)
+{
+    return (uint32_t)((a + b - 1) / b);
+}
+
+/* ---- where things are ------------------------------------------------------------- */
+
+struct stage oriel_stage_of(const oriel_request *request)
+{
+    const oriel_heap *heap = &request->comm->heap;
+    size_t n = request->record.n;
+    size_t area = heap->header->channel_bytes / n / HEAP_LINE * HEAP_LINE;
+    size_t slot = least(heap->header->chunk_bytes, area / SLOTS / HEAP_LINE * HEAP_LINE);
+    struct stage s = {.base =
+                          oriel_heap_channel(heap, request->cell->owner, request->cell->channel)};
+
+    s.area = area;
+    s.slot = slot == 0 ? HEAP_LINE : slot; /* the area holds two lines at least */
+    s.slots = (uint32_t)least(SLOTS, area / s.slot);
+    s.columns = 1;
+    if (oriel_op_scatters(&request->op))
+        s.columns = (uint32_t)(s.slot / HEAP_LINE >= n - 1 ? n - 1 : n);
+    s.per_chunk = (uint32_t)least(s.columns, s.slot / HEAP_LINE);
+    s.unit = s.slot / s.per_chunk / HEAP_LINE * HEAP_LINE;
+    return s;
+}
+
+/* How many chunks hold `bytes` for each receiver. */
+static uint32_t chunks_for(const struct stage *s, size_t bytes)
+{
+    return divide_up((size_t)divide_up(bytes, s->unit) * s->columns, s->per_chunk);
+}
+
+char *oriel_stage_slot(const struct stage *s, int member, uint32_t chunk)
+{
+    return s->base + (size_t)member * s->area + (size_t)(chunk % s->slots) * s->slot;
+}
+
+/* Units come range by range, and within a range column by column. All columns of a
+ * range are in one chunk, the sender's own left out; or, where slots are tiny, some:
+ * then those who reduce need one receiver's units of all senders together, and the
+ * others, who may be in place, gather from those to whom they have published. */
+static uint32_t column(const oriel_request *request, const struct stage *s, int sender,
+                       int receiver)
+{
+    uint32_t n = request->record.n;
+
+    if (s->columns == 1)
+        return 0;
+    if (s->columns < n)
+        return (uint32_t)(receiver - (receiver > sender));
+    return oriel_op_reduces(&request->op) ? (uint32_t)receiver : (uint32_t)(sender + receiver) % n;
+}
+
+/* Finds what `sender` has for `receiver` in a chunk: bytes from `*at_p` of the block
+ * or stream. NULL: nothing. */
+static char *find_unit(const oriel_request *request, const struct stage *s, uint32_t chunk,
+                       int sender, int receiver, size_t *at_p)
+{
+    uint64_t first = (uint64_t)chunk * s->per_chunk;
+    uint32_t begin = (uint32_t)(first % s->columns);
+    uint32_t place = (column(request, s, sender, receiver) + s->columns - begin) % s->columns;
+
+    if (place >= s->per_chunk)
+        return NULL;
+    *at_p = (size_t)((first + place) / s->columns) * s->unit;
+    return oriel_stage_slot(s, sender, chunk) + place * s->unit;
+}
+
+/* ---- how far everybody is ---------------------------------------------------------- */
+
+static _Atomic uint32_t *counter_of(heap_member *member, enum counter which)
+{
+    return which == COUNTER_PUBLISHED ? &member->published
+           : which == COUNTER_REDUCED ? &member->reduced
+                                      : &member->gathered;
+}
+
+int oriel_stage_reached(const oriel_request *request, int whom, enum counter which, uint32_t value)
+{
+    heap_member *members = oriel_heap_members(&request->comm->heap, request->cell);
+    int first = whom == OP_EVERYBODY ? 0 : whom;
+    int end = whom == OP_EVERYBODY ? request->group->n : whom + 1;
+
+    for (int i = first; i < end && whom != OP_NOBODY; i++) {
+        if (atomic_load_explicit(counter_of(&members[i], which), memory_order_acquire) < value)
+            return 0;
+    }
+    return 1;
+}
+
+void oriel_stage_advance(oriel_request *request, int whom, enum counter which, uint32_t value)
+{
+    heap_member *members = oriel_heap_members(&request->comm->heap, request->cell);
+
+    atomic_store_explicit(counter_of(&members[request->index], which), value, memory_order_release);
+    if (whom == OP_EVERYBODY)
+        oriel_group_ring(request->group);
+    else if (whom != OP_NOBODY)
+        oriel_comm_ring(request->comm,
+                        request->comm->heap.ranks[request->group->ranks[whom]].process);
+}
+
+int oriel_stage_writable(const oriel_request *request, const struct stage *s, uint32_t chunk)
+{
+    return chunk < s->slots ||
+           oriel_stage_reached(request, request->to, COUNTER_GATHERED, chunk - s->slots + 1);
+}
+
+/* ---- chunks -------------------------------------------------------------------------- */
+
+static void publish(oriel_request *request, const struct stage *s, uint32_t chunk)
+{
+    const oriel_op *op = &request->op;
+    size_t block = request->record.bytes;
+    int per_receiver = oriel_op_scatters(op);
+    size_t at;
+
+    for (int to = 0; to < (per_receiver ? request->group->n : 1); to++) {
+        char *unit;
+
+        if (per_receiver && to == request->index)
+            continue;
+        unit = find_unit(request, s, chunk, request->index, to, &at);
+        if (unit == NULL)
+            continue;
+        if (op->ragged != NULL)
+            oriel_ragged_put(op, to, at, unit, s->unit);
+        else if (at < block)
+            oriel_op_copy(unit, (const char *)op->send + oriel_op_part(op, to) + at,
+                          least(s->unit, block - at));
+    }
+}
+
+/* The own part of an exchange, in as many pieces as there are chunks. */
+static void gather_own(const oriel_request *request, uint32_t chunk)
+{
+    const oriel_op *op = &request->op;
+    size_t block = request->record.bytes;
+    size_t step = (block + request->chunks - 1) / request->chunks;
+    size_t at = least((size_t)chunk * step, block);
+    size_t own = oriel_op_part(op, request->index) + at;
+
+    oriel_op_copy((char *)op->recv + own, (const char *)op->send + own, least(step, block - at));
+}
+
+/* Each of the others' units as it comes. */
+static oriel_status gather_units(oriel_request *request, const struct stage *s, uint32_t chunk)
+{
+    const oriel_op *op = &request->op;
+    size_t block = request->record.bytes;
+    oriel_status st = ORIEL_OK;
+
+    if (op->ragged == NULL)
+        gather_own(request, chunk);
+    else if (chunk == 0)
+        st = oriel_ragged_self(request);
+    for (int i = 0; i < request->group->n && st == ORIEL_OK; i++) {
+        size_t at;
+        const char *unit =
+            i != request->index ? find_unit(request, s, chunk, i, request->index, &at) : NULL;
+
+        if (unit == NULL)
+            continue;
+        if (op->ragged != NULL)
+            st = oriel_ragged_take(request, i, at, unit, s->unit);
+        else if (at < block)
+            oriel_op_copy((char *)op->recv + (size_t)i * block + at, unit,
+                          least(s->unit, block - at));
+    }
+    return st;
+}
+
+/* The units of all whom this member needs together. */
+static void gather_range(oriel_request *request, const struct stage *s, uint32_t chunk)
+{
+    const oriel_op *op = &request->op;
+    const void *src[HEAP_MAX_RANKS];
+    size_t at = 0;
+
+    for (int i = 0; i < request->group->n; i++) {
+        if (i == request->index)
+            continue;
+        src[i] = find_unit(request, s, chunk, i, request->index, &at);
+        if (src[i] == NULL)
+            return; /* another receiver's: then that of every sender is */
+    }
+    if (at >= request->record.bytes)
+        return;
+    src[request->index] = (const char *)op->send + oriel_op_part(op, request->index) + at;
+    oriel_op_take(op, request->group->n, request->index, src, at,
+                  least(s->unit, request->record.bytes - at));
+}
+
+static oriel_status gather(oriel_request *request, const struct stage *s, uint32_t chunk)
+{
+    if (oriel_op_scatters(&request->op) && oriel_op_gathers(&request->op))
+        return gather_units(request, s, chunk);
+    gather_range(request, s, chunk);
+    return ORIEL_OK;
+}
+
+/* ---- the machine --------------------------------------------------------------------- */
+
+static int two_shot(const oriel_request *request)
+{
+    return request->op.kind == ORIEL_KIND_ALL_REDUCE && request->record.n > 2;
+}
+
+/* Who publishes nothing counts as one ahead of what it has gathered: then whoever is
+ * behind all others is the one they wait for (oriel_cell_missing). */
+static void keep_up(oriel_request *request)
+{
+    if (request->to == OP_NOBODY)
+        oriel_stage_advance(request, OP_NOBODY, COUNTER_PUBLISHED,
+                            (uint32_t)least(request->gathered + 1, request->chunks));
+}
+
+/* Publishes and gathers the next chunk if it may; returns how many were done, or -1
+ * when the operation was revoked. */
+static int one_shot_round(oriel_request *request, const struct stage *s)
+{
+    uint32_t k = request->published;
+    int did = 0;
+
+    if (k < request->chunks && oriel_stage_writable(request, s, k)) {
+        publish(request, s, k);
+        oriel_stage_advance(request, request->to, COUNTER_PUBLISHED, ++request->published);
+        did++;
+    }
+    k = request->gathered;
+    if (k < request->published &&
+        oriel_stage_reached(request, request->from, COUNTER_PUBLISHED, k + 1)) {
+        if (gather(request, s, k) != ORIEL_OK)
+            return -1;
+        oriel_stage_advance(request, request->from, COUNTER_GATHERED, ++request->gathered);
+        keep_up(request);
+        did++;
+    }
+    return did;
+}
+
+/* Counts this member as finished once nobody needs anything of it any more but what
+ * is in the heap. Returns 0 when the operation is revoked. */
+static int finish(oriel_request *request)
+{
+    uint32_t done = two_shot(request) ? request->reduced : request->published;
+    uint32_t by = (uint32_t)request->owes;
+
+    if (by == 0 || done < request->chunks || request->unchecked > 0)
+        return 1;
+    request->owes = 0;
+    if (!oriel_cell_finish(request->cell, by))
+        return 0;
+    if (oriel_cell_look(request->cell).finished == request->record.n)
+        oriel_group_ring(request->group);
+    return 1;
+}
+
+/* Whom this member waits for, and who for it; itself it need not. */
+static int other(const oriel_request *request, int whom)
+{
+    return whom == request->index ? OP_NOBODY : whom;
+}
+
+/* What could not be known before all had arrived. */
+static void begin(oriel_request *request)
+{
+    const heap_member *members = oriel_heap_members(&request->comm->heap, request->cell);
+    int n = request->group->n;
+
+    for (int i = 0; i < n; i++)
+        request->chunks = members[i].chunks > request->chunks ? members[i].chunks : request->chunks;
+    request->from = other(request, oriel_op_source(&request->op, request->index));
+    request->to = other(request, oriel_op_destination(&request->op, request->index));
+    request->unchecked = request->op.ragged != NULL ? n : 0;
+    /* A root's last chunk is all that a broadcast needs. */
+    request->owes = 1;
+    if (request->op.kind == ORIEL_KIND_BROADCAST)
+        request->owes = request->index == request->op.root ? n : 0;
+    if (request->to == OP_NOBODY)
+        request->published = request->chunks;
+    keep_up(request);
+}
+
+void oriel_staged_expose(oriel_request *request)
+{
+    heap_member *member = &oriel_heap_members(&request->comm->heap, request->cell)[request->index];
+    struct stage s = oriel_stage_of(request);
+    size_t longest = request->op.ragged == NULL ? request->record.bytes : 0;
+
+    for (int to = 0; request->op.ragged != NULL && to < request->group->n; to++) {
+        size_t stream = oriel_ragged_stream(&request->op, to);
+        longest = stream > longest && to != request->index ? stream : longest;
+    }
+    member->chunks = chunks_for(&s, longest);
+}
+
+oriel_status oriel_staged_step(oriel_request *request)
+{
+    struct stage s = oriel_stage_of(request);
+    cell_view seen;
+    int did;
+
+    if (oriel_cell_look(request->cell).revoked)
+        return ORIEL_ERR_REVOKED;
+    if (request->chunks == 0)
+        begin(request);
+    do {
+        did = two_shot(request) ? oriel_two_shot_round(request, &s) : one_shot_round(request, &s);
+        if (did < 0 || !finish(request))
+            return ORIEL_ERR_REVOKED;
+    } while (did > 0 && request->gathered < request->chunks);
+    seen = oriel_cell_look(request->cell);
+    if (seen.finished == request->record.n && request->gathered == request->chunks)
+        return ORIEL_OK;
+    return seen.revoked ? ORIEL_ERR_REVOKED : ORIEL_IN_PROGRESS;
+}

@@ -1,0 +1,71 @@
+/* Eager mode, and the way to the others. */
+#include "ops/transfer.h"
+
+#include <string.h>
+
+#include "base/sys.h"
+
+enum { HUGE_PAGE = 2 << 20, HUGE_FROM = 4 << 20 };
+
+/* XLA mallocs every result anew, so a large one costs a page fault for each 4 KiB
+ * written, which takes longer than the operation; huge pages save most of them. */
+static void advise_result(const oriel_request *request)
+{
+    const oriel_op *op = &request->op;
+    size_t bytes = oriel_op_recv_count(op, request->group->n) * oriel_dtype_size(op->dtype);
+    uintptr_t from = ((uintptr_t)op->recv + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
+    uintptr_t to = ((uintptr_t)op->recv + bytes) / HUGE_PAGE * HUGE_PAGE;
+
+    if (bytes >= HUGE_FROM && from < to)
+        oriel_sys_now->advise_huge((void *)from, to - from);
+}
+
+/* ---- eager: everything is in the block once all have arrived ---------------------- */
+
+static void eager_expose(oriel_request *request)
+{
+    int n = request->group->n;
+    size_t bytes = oriel_op_payload(&request->op, n, request->index);
+
+    if (bytes > 0)
+        memcpy(oriel_heap_eager(&request->comm->heap, request->cell, n, request->index),
+               request->op.send, bytes);
+}
+
+static oriel_status eager_step(oriel_request *request)
+{
+    int n = request->group->n;
+    const void *payload[HEAP_MAX_RANKS];
+
+    for (int i = 0; i < n; i++)
+        payload[i] = oriel_heap_eager(&request->comm->heap, request->cell, n, i);
+    oriel_op_consume(&request->op, n, request->index, payload);
+    return ORIEL_OK;
+}
+
+/* ---- any ---------------------------------------------------------------------------- */
+
+void oriel_transfer_expose(oriel_request *request)
+{
+    heap_member *member = &oriel_heap_members(&request->comm->heap, request->cell)[request->index];
+
+    advise_result(request);
+    if (request->record.mode == ORIEL_MODE_DIRECT) {
+        member->send = request->op.send;
+        member->recv = request->op.recv;
+        member->ragged = request->op.ragged;
+    }
+    if (request->record.mode == ORIEL_MODE_EAGER)
+        eager_expose(request);
+    if (request->record.mode == ORIEL_MODE_STAGED)
+        oriel_staged_expose(request);
+}
+
+oriel_status oriel_transfer_step(oriel_request *request)
+{
+    if (request->record.mode == ORIEL_MODE_EAGER)
+        return eager_step(request);
+    if (request->record.mode == ORIEL_MODE_DIRECT)
+        return oriel_direct_step(request);
+    return oriel_staged_step(request);
+}

@@ -1,0 +1,54 @@
+/* How the data of a request moves: one machine for each mode, see docs/design.md. */
+#ifndef ORIEL_OPS_TRANSFER_H
+#define ORIEL_OPS_TRANSFER_H
+
+#include "ops/request.h"
+
+/* Before the member arrives: puts its payload or its addresses where the others
+ * find them. */
+void oriel_transfer_expose(oriel_request *request);
+/* All have arrived: moves data. ORIEL_OK: this rank's result is complete.
+ * ORIEL_ERR_REVOKED: the operation is revoked. */
+oriel_status oriel_transfer_step(oriel_request *request);
+
+/* ---- direct (direct.c) ------------------------------------------------------------ */
+
+oriel_status oriel_direct_step(oriel_request *request);
+
+/* ---- staged (staged.c) ------------------------------------------------------------ */
+
+/* Member i's part of the channel is `area` bytes with `slots` slots; chunk k lies in
+ * slot k mod `slots`. Where a member gives each other one something of its own, a
+ * slot is divided into units, one for each receiver. */
+struct stage {
+    char *base;
+    size_t area;
+    size_t slot; /* bytes of one chunk */
+    uint32_t slots;
+    size_t unit;        /* bytes for one receiver */
+    uint32_t columns;   /* units that one range of `unit` bytes of the blocks needs */
+    uint32_t per_chunk; /* units in a chunk; fewer than columns where slots are tiny */
+};
+
+enum counter { COUNTER_PUBLISHED, COUNTER_REDUCED, COUNTER_GATHERED };
+
+struct stage oriel_stage_of(const oriel_request *request);
+char *oriel_stage_slot(const struct stage *s, int member, uint32_t chunk);
+/* Whether `whom` (a position, OP_NOBODY or OP_EVERYBODY) has come so far. */
+int oriel_stage_reached(const oriel_request *request, int whom, enum counter which, uint32_t value);
+/* Publishes the own progress to `whom`. */
+void oriel_stage_advance(oriel_request *request, int whom, enum counter which, uint32_t value);
+/* Whether slot of chunk `chunk` may be filled. */
+int oriel_stage_writable(const oriel_request *request, const struct stage *s, uint32_t chunk);
+
+oriel_status oriel_staged_step(oriel_request *request);
+/* Before arriving. */
+void oriel_staged_expose(oriel_request *request);
+
+/* ---- all_reduce (all_reduce.c) ------------------------------------------------------ */
+
+/* Staged, more than two members: does each phase's next chunk if it may; returns how
+ * many were done. */
+int oriel_two_shot_round(oriel_request *request, const struct stage *s);
+
+#endif
