@@ -110,7 +110,7 @@ static void give_block(const oriel_heap *heap, int rank, int block)
     oriel_heap_give_bit(&heap->ranks[rank].blocks[block / 64], block % 64);
 }
 
-/* The first of a group's ordered calls; see next_key in ops. */
+/* The first of a group's ordered calls; see oriel_request_order. */
 static int is_first(const oriel_key *key)
 {
     return key->run == 0 && key->site == 0 && key->count == 0;

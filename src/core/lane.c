@@ -27,26 +27,20 @@ typedef struct lane_done {
 
 struct heap_lane {
     _Atomic uint32_t left; /* members whose group is gone */
-    uint32_t slot_bytes;
     lane_done done[];
 };
 
 _Static_assert(sizeof(lane_slot) == HEAP_LINE, "word, record and small payload share a line");
 
-static size_t slot_bytes(const oriel_heap *heap, int n)
+size_t oriel_lane_room_for(const oriel_heap *heap, int n)
 {
     size_t table = sizeof(heap_lane) + (size_t)n * sizeof(lane_done);
+    size_t slot;
 
     if (heap->header->num_lanes == 0 || heap->header->lane_bytes <= table)
         return 0;
-    return (heap->header->lane_bytes - table) / ((size_t)n * LANE_SLOTS) / HEAP_LINE * HEAP_LINE;
-}
-
-size_t oriel_lane_room_for(const oriel_heap *heap, int n)
-{
-    size_t bytes = slot_bytes(heap, n);
-
-    return bytes < 2 * HEAP_LINE ? 0 : bytes - HEAP_LINE;
+    slot = (heap->header->lane_bytes - table) / ((size_t)n * LANE_SLOTS) / HEAP_LINE * HEAP_LINE;
+    return slot < 2 * HEAP_LINE ? 0 : slot - HEAP_LINE;
 }
 
 static lane_slot *slot_of(const oriel_seat *seat, uint64_t s, int index)
@@ -54,21 +48,20 @@ static lane_slot *slot_of(const oriel_seat *seat, uint64_t s, int index)
     char *slots = (char *)&seat->lane->done[seat->n];
     size_t at = (size_t)index * LANE_SLOTS + s % LANE_SLOTS;
 
-    return (lane_slot *)(void *)(slots + at * seat->lane->slot_bytes);
+    return (lane_slot *)(void *)(slots + at * (seat->room + HEAP_LINE));
 }
 
 int oriel_lane_take(const oriel_heap *heap, int rank, int n)
 {
-    oriel_seat seat = {.n = (uint32_t)n};
+    oriel_seat seat = {.n = (uint32_t)n, .room = oriel_lane_room_for(heap, n)};
     int number;
 
-    if (oriel_lane_room_for(heap, n) == 0)
+    if (seat.room == 0)
         return -1;
     number = oriel_heap_take_bit(&heap->ranks[rank].lanes, heap->header->num_lanes);
     if (number < 0)
         return -1;
     seat.lane = oriel_heap_lane(heap, rank, number);
-    seat.lane->slot_bytes = (uint32_t)slot_bytes(heap, n);
     atomic_store_explicit(&seat.lane->left, 0, memory_order_relaxed);
     for (int i = 0; i < n; i++) {
         atomic_store_explicit(&seat.lane->done[i].calls, 0, memory_order_relaxed);
@@ -84,7 +77,9 @@ void oriel_lane_sit(oriel_seat *seat, const oriel_heap *heap, int owner, int num
                          .owner = owner,
                          .number = number,
                          .index = seat->index,
-                         .n = (uint32_t)n};
+                         .settled = 1,
+                         .n = (uint32_t)n,
+                         .room = oriel_lane_room_for(heap, n)};
 }
 
 void oriel_lane_stand(oriel_seat *seat, const oriel_heap *heap)
@@ -98,6 +93,11 @@ void oriel_lane_stand(oriel_seat *seat, const oriel_heap *heap)
 
 /* ---- one call ------------------------------------------------------------------ */
 
+static uint64_t done_by(const oriel_seat *seat, uint32_t index)
+{
+    return atomic_load_explicit(&seat->lane->done[index].calls, memory_order_acquire);
+}
+
 int oriel_lane_free(oriel_seat *seat, uint64_t s)
 {
     uint64_t least = UINT64_MAX;
@@ -105,11 +105,20 @@ int oriel_lane_free(oriel_seat *seat, uint64_t s)
     if (seat->known + LANE_SLOTS >= s)
         return 1;
     for (uint32_t i = 0; i < seat->n; i++) {
-        uint64_t calls = atomic_load_explicit(&seat->lane->done[i].calls, memory_order_acquire);
+        uint64_t calls = done_by(seat, i);
         least = calls < least ? calls : least;
     }
     seat->known = least;
     return least + LANE_SLOTS >= s;
+}
+
+int oriel_lane_behind(const oriel_seat *seat, uint64_t s)
+{
+    for (uint32_t i = 0; seat->lane != NULL && i < seat->n; i++) {
+        if (done_by(seat, i) + LANE_SLOTS < s)
+            return (int)i;
+    }
+    return -1;
 }
 
 char *oriel_lane_payload(const oriel_seat *seat, uint64_t s, int index, size_t bytes)

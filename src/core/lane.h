@@ -21,8 +21,10 @@ struct oriel_seat {
     heap_lane *lane; /* NULL: none */
     int owner;       /* rank whose pool it is of */
     int number;      /* in that pool */
+    int settled;     /* the group's first call is over: now it is known whether there is one */
     int index;       /* of this rank in the group; -1: no member */
     uint32_t n;
+    size_t room;      /* bytes of payload a member may bring */
     uint32_t ahead;   /* bit k: call done + 2 + k is completed, done + 1 is not */
     uint64_t arrived; /* the last call this member has arrived at */
     uint64_t done;    /* calls 1 ... done are completed here */
@@ -51,6 +53,8 @@ void oriel_lane_stand(oriel_seat *seat, const oriel_heap *heap);
 
 /* Whether call `s` may be written: everybody has read call s - LANE_SLOTS. */
 int oriel_lane_free(oriel_seat *seat, uint64_t s);
+/* Who has not read it yet, a position; -1: all have, or there is no lane. */
+int oriel_lane_behind(const oriel_seat *seat, uint64_t s);
 /* Where the member at `index` keeps its payload of call `s`. */
 char *oriel_lane_payload(const oriel_seat *seat, uint64_t s, int index, size_t bytes);
 /* Arrives at `s`, payload in place; 0: the call is revoked. */

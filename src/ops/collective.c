@@ -2,17 +2,7 @@
 #include "base/sys.h"
 #include "ops/request.h"
 
-/* Calls from C are matched by their order on the group: run 0 is theirs alone,
- * since XLA's run ids are never 0 together with site 0. */
-static oriel_key next_key(const oriel_group *group, int rank)
-{
-    uint64_t count = atomic_fetch_add_explicit(&group->sequence[rank - group->comm->first_rank], 1,
-                                               memory_order_relaxed);
-
-    return (oriel_key){.group = group->hash, .count = count};
-}
-
-/* The key is drawn last: a call that fails here does not count. */
+/* Ordered last: a call that fails here does not count. */
 static oriel_status begin(oriel_group *group, int rank, const oriel_op *op, int keep,
                           oriel_request *request)
 {
@@ -20,11 +10,12 @@ static oriel_status begin(oriel_group *group, int rank, const oriel_op *op, int 
     oriel_status st = oriel_op_check(group, rank, op);
 
     if (st == ORIEL_OK)
-        st = oriel_request_begin(request, group, rank, oriel_group_index(group, rank), &none, op);
+        st = oriel_request_begin(request, group, rank,
+                                 group->seats[rank - group->comm->first_rank].index, &none, op);
     if (st == ORIEL_OK && keep)
         st = oriel_request_keep(request);
     if (st == ORIEL_OK)
-        request->key = next_key(group, rank);
+        oriel_request_order(request);
     return st;
 }
 

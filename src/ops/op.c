@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "base/copy.h"
 #include "core/hash.h"
 #include "ops/ragged.h"
 #include "ops/reduce.h"
@@ -53,11 +54,14 @@ size_t oriel_op_recv_count(const oriel_op *op, int n)
     return op->count * times(kinds[op->kind].recv, n);
 }
 
+size_t oriel_op_widest(const oriel_op *op, int n)
+{
+    return oriel_op_block(op) * times(kinds[op->kind].send, n);
+}
+
 size_t oriel_op_payload(const oriel_op *op, int n, int index)
 {
-    if (oriel_op_destination(op, index) == OP_NOBODY)
-        return 0;
-    return oriel_op_block(op) * times(kinds[op->kind].send, n);
+    return oriel_op_destination(op, index) == OP_NOBODY ? 0 : oriel_op_widest(op, n);
 }
 
 size_t oriel_op_part(const oriel_op *op, int index)
@@ -197,7 +201,7 @@ static uint64_t shape_of(const oriel_op *op)
 static enum oriel_mode mode_of(const oriel_group *group, const oriel_op *op)
 {
     const oriel_heap *heap = &group->comm->heap;
-    size_t payload = oriel_op_block(op) * times(kinds[op->kind].send, group->n);
+    size_t payload = oriel_op_widest(op, group->n);
     int ragged = op->kind == ORIEL_KIND_RAGGED_ALL_TO_ALL;
 
     if (!ragged && payload == 0)
@@ -226,8 +230,8 @@ void oriel_op_record(const oriel_group *group, const oriel_op *op, oriel_record 
 
 void oriel_op_copy(void *dst, const void *src, size_t len)
 {
-    if (dst != src && len > 0)
-        memcpy(dst, src, len);
+    if (dst != src)
+        oriel_copy(dst, src, len);
 }
 
 void oriel_op_take(const oriel_op *op, int n, int index, const void *const *src, size_t at,

@@ -39,6 +39,8 @@ size_t oriel_op_block(const oriel_op *op);
 size_t oriel_op_recv_count(const oriel_op *op, int n);
 /* Bytes of `send` that member `index` shows to others: its first so many. */
 size_t oriel_op_payload(const oriel_op *op, int n, int index);
+/* The most that any member shows. */
+size_t oriel_op_widest(const oriel_op *op, int n);
 /* Where in a payload what member `index` needs begins. */
 size_t oriel_op_part(const oriel_op *op, int index);
 /* Whose `send` member `index` needs, or to whom `index` gives: a position,

@@ -1,6 +1,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/copy.h"
 #include "base/log.h"
 #include "base/sys.h"
 #include "ops/ragged.h"
@@ -25,6 +26,7 @@ oriel_status oriel_request_begin(oriel_request *request, const oriel_group *grou
     request->index = index;
     request->key = *key;
     request->op = *op;
+    request->state = REQUEST_ENTER;
     oriel_op_record(group, op, &request->record);
     if (op->ragged != NULL) {
         request->ragged = *op->ragged;
@@ -45,6 +47,23 @@ oriel_status oriel_request_begin(oriel_request *request, const oriel_group *grou
     request->warn_at = request->begun + group->comm->warn_after;
     request->compare_at = request->warn_at;
     return ORIEL_OK;
+}
+
+/* Calls from C are matched by their order on the group: run 0 is theirs alone,
+ * since XLA's run ids are never 0 together with site 0. The first one meets in a
+ * cell, and the others go by the lane that it has found. */
+void oriel_request_order(oriel_request *request)
+{
+    int local = request->rank - request->comm->first_rank;
+    uint64_t count =
+        atomic_fetch_add_explicit(&request->group->sequence[local], 1, memory_order_relaxed);
+
+    request->key = (oriel_key){.group = request->group->hash, .count = count};
+    if (request->record.n == 1)
+        return;
+    request->seat = &request->group->seats[local];
+    if (count > 0)
+        request->state = REQUEST_QUEUE;
 }
 
 oriel_status oriel_request_keep(oriel_request *request)
@@ -105,16 +124,18 @@ static oriel_status revoked(oriel_request *request)
 }
 
 /* Nothing moved: has somebody died, is it too late, is a warning due? Fails only
- * through the cell's word, so that all members agree. */
+ * through the words of the cell or the lane, so that all members agree. */
 static oriel_status check_limits(oriel_request *request)
 {
     int why = oriel_verdict_look(request);
 
     if (why == VERDICT_WAIT)
         return ORIEL_IN_PROGRESS;
-    if (request->cell != NULL && request->state != REQUEST_ENTER &&
-        !oriel_cell_revoke(request->cell))
-        return ORIEL_IN_PROGRESS; /* committed meanwhile: the next step succeeds */
+    /* Committed meanwhile: the next step succeeds. */
+    if (request->state > REQUEST_ENTER && !oriel_cell_revoke(request->cell))
+        return ORIEL_IN_PROGRESS;
+    if (request->state == REQUEST_LANE && !oriel_lane_seal(request->seat, request->key.count))
+        return ORIEL_IN_PROGRESS;
     oriel_verdict_abort(request, why);
     oriel_group_ring(request->group);
     return revoked(request);
@@ -126,6 +147,94 @@ static oriel_status idle(oriel_request *request)
         return ORIEL_IN_PROGRESS;
     return check_limits(request);
 }
+
+/* ---- ordered calls: the lane ------------------------------------------------------ */
+
+/* In one process the buffers themselves are at hand, so less is copied. */
+enum { DIRECT_FROM = 4096 };
+
+/* All members find the same: it follows from what they must agree on. */
+static int fits_lane(const oriel_request *request)
+{
+    size_t bytes = oriel_op_widest(&request->op, request->group->n);
+
+    if (request->op.kind == ORIEL_KIND_RAGGED_ALL_TO_ALL || bytes > request->seat->room)
+        return 0;
+    return request->record.mode != ORIEL_MODE_DIRECT || bytes < DIRECT_FROM;
+}
+
+static char *payload_of(const oriel_request *request, int index)
+{
+    return oriel_lane_payload(request->seat, request->key.count, index,
+                              oriel_op_widest(&request->op, request->group->n));
+}
+
+static oriel_status succeed(oriel_request *request)
+{
+    oriel_request_drop(request);
+    oriel_trace_end(request->trace, TRACE_DONE);
+    if (request->seat != NULL && request->seat->lane != NULL && request->key.count > 0 &&
+        oriel_lane_complete(request->seat, request->key.count))
+        oriel_group_ring(request->group);
+    return ORIEL_OK;
+}
+
+/* Calls too large for the lane arrive there as well, so that one that differs is
+ * found at once; then they meet in a cell. */
+static oriel_status queue(oriel_request *request)
+{
+    oriel_seat *seat = request->seat;
+    uint64_t call = request->key.count;
+
+    if (oriel_comm_aborted(request->comm))
+        return revoked(request);
+    if (!seat->settled || (seat->lane != NULL && !oriel_lane_free(seat, call)))
+        return idle(request);
+    request->state = REQUEST_ENTER;
+    if (seat->lane == NULL)
+        return ORIEL_OK;
+    if (fits_lane(request)) {
+        request->record.mode = ORIEL_MODE_LANE;
+        oriel_copy(payload_of(request, request->index), request->op.send,
+                   oriel_op_payload(&request->op, request->group->n, request->index));
+    }
+    if (!oriel_lane_arrive(seat, call, &request->record))
+        return revoked(request);
+    atomic_store_explicit(&request->trace->state, TRACE_ARRIVED, memory_order_relaxed);
+    if (request->record.mode != ORIEL_MODE_LANE)
+        return ORIEL_OK;
+    request->state = REQUEST_LANE;
+    request->scan = (lane_scan)LANE_SCAN_INIT;
+    /* The last to arrive sees all others. */
+    if (oriel_lane_look(seat, call, &request->record, &request->scan) == LANE_FULL)
+        oriel_group_ring(request->group);
+    return ORIEL_OK;
+}
+
+static oriel_status lane(oriel_request *request)
+{
+    int n = request->group->n;
+    const void *payload[HEAP_MAX_RANKS];
+
+    switch (oriel_lane_look(request->seat, request->key.count, &request->record, &request->scan)) {
+    case LANE_WAITING:
+        return idle(request);
+    case LANE_REVOKED:
+        return revoked(request);
+    case LANE_MISMATCH:
+        oriel_verdict_differ(request, request->scan.at);
+        oriel_group_ring(request->group);
+        return revoked(request);
+    case LANE_FULL:
+        break;
+    }
+    for (int i = 0; i < n; i++)
+        payload[i] = payload_of(request, i);
+    oriel_op_consume(&request->op, n, request->index, payload);
+    return succeed(request);
+}
+
+/* ---- all others, and the first ordered one: the cell -------------------------------- */
 
 static oriel_status enter(oriel_request *request)
 {
@@ -169,6 +278,17 @@ static oriel_status wait_arrivals(oriel_request *request)
     return ORIEL_OK;
 }
 
+/* The group's first call: its cell says which lane there is. */
+static void settle(const oriel_request *request)
+{
+    const heap_cell *cell = request->cell;
+
+    if (cell->lane >= 0)
+        oriel_lane_sit(request->seat, &request->comm->heap, cell->owner, cell->lane,
+                       request->group->n);
+    request->seat->settled = 1;
+}
+
 static oriel_status transfer(oriel_request *request)
 {
     oriel_status st = oriel_transfer_step(request);
@@ -177,10 +297,10 @@ static oriel_status transfer(oriel_request *request)
         return idle(request);
     if (st != ORIEL_OK)
         return revoked(request);
-    oriel_request_drop(request);
-    oriel_trace_end(request->trace, TRACE_DONE);
+    if (request->seat != NULL && !request->seat->settled)
+        settle(request);
     oriel_cell_leave(request->group, request->cell);
-    return ORIEL_OK;
+    return succeed(request);
 }
 
 /* The only member needs nobody. */
@@ -192,11 +312,7 @@ static oriel_status alone(oriel_request *request)
         st = oriel_ragged_self(request);
     else
         oriel_op_consume(&request->op, 1, 0, &request->op.send);
-    if (st != ORIEL_OK)
-        return fail(request, st);
-    oriel_request_drop(request);
-    oriel_trace_end(request->trace, TRACE_DONE);
-    return ORIEL_OK;
+    return st == ORIEL_OK ? succeed(request) : fail(request, st);
 }
 
 oriel_status oriel_request_step(oriel_request *request)
@@ -205,7 +321,11 @@ oriel_status oriel_request_step(oriel_request *request)
 
     if (request->record.n == 1)
         return alone(request);
-    if (request->state == REQUEST_ENTER)
+    if (request->state == REQUEST_QUEUE)
+        st = queue(request);
+    if (st == ORIEL_OK && request->state == REQUEST_LANE)
+        return lane(request);
+    if (st == ORIEL_OK && request->state == REQUEST_ENTER)
         st = enter(request);
     if (st == ORIEL_OK && request->state == REQUEST_ARRIVED)
         st = wait_arrivals(request);

@@ -4,9 +4,16 @@
 #ifndef ORIEL_OPS_REQUEST_H
 #define ORIEL_OPS_REQUEST_H
 
+#include "core/lane.h"
 #include "ops/op.h"
 
-enum request_state { REQUEST_ENTER, REQUEST_ARRIVED, REQUEST_TRANSFER };
+enum request_state {
+    REQUEST_QUEUE, /* an ordered call that has yet to arrive in the group's lane */
+    REQUEST_LANE,  /* it has arrived there, and there is where it is carried out */
+    REQUEST_ENTER,
+    REQUEST_ARRIVED,
+    REQUEST_TRANSFER
+};
 
 struct oriel_request {
     oriel_comm *comm;
@@ -21,6 +28,8 @@ struct oriel_request {
     struct ragged_slice *slices; /* what the others' streams began with */
 
     enum request_state state;
+    oriel_seat *seat; /* ordered calls: the rank's place in the lane; NULL: none to look for */
+    lane_scan scan;
     heap_cell *cell;
     int from, to;    /* staged: who has to publish for, or to gather from this member */
     uint32_t chunks; /* staged: how many there are */
@@ -53,6 +62,8 @@ struct oriel_request {
  * memory, and nothing to release. */
 oriel_status oriel_request_begin(oriel_request *request, const oriel_group *group, int rank,
                                  int index, const oriel_key *key, const oriel_op *op);
+/* Makes it the group's next ordered call of its rank. */
+void oriel_request_order(oriel_request *request);
 /* Copies the arrays that describe the call; on failure drops the request. */
 oriel_status oriel_request_keep(oriel_request *request);
 /* Releases what a request holds; a step that gives an outcome has done so. */

@@ -1,8 +1,7 @@
 /* Eager mode, and the way to the others. */
 #include "ops/transfer.h"
 
-#include <string.h>
-
+#include "base/copy.h"
 #include "base/sys.h"
 
 enum { HUGE_PAGE = 2 << 20, HUGE_FROM = 4 << 20 };
@@ -25,11 +24,9 @@ static void advise_result(const oriel_request *request)
 static void eager_expose(oriel_request *request)
 {
     int n = request->group->n;
-    size_t bytes = oriel_op_payload(&request->op, n, request->index);
 
-    if (bytes > 0)
-        memcpy(oriel_heap_eager(&request->comm->heap, request->cell, n, request->index),
-               request->op.send, bytes);
+    oriel_copy(oriel_heap_eager(&request->comm->heap, request->cell, n, request->index),
+               request->op.send, oriel_op_payload(&request->op, n, request->index));
 }
 
 static oriel_status eager_step(oriel_request *request)

@@ -12,7 +12,16 @@ static int process_of(const oriel_comm *comm, int rank)
 
 static int missing_rank(const oriel_request *request)
 {
-    return request->cell ? oriel_cell_missing(request->group, request->cell) : -1;
+    const oriel_group *group = request->group;
+    int index = -1;
+
+    if (request->cell != NULL)
+        return oriel_cell_missing(group, request->cell);
+    if (request->state == REQUEST_LANE && request->scan.at < group->n)
+        index = request->scan.at;
+    if (request->state == REQUEST_QUEUE)
+        index = oriel_lane_behind(request->seat, request->key.count);
+    return index >= 0 ? group->ranks[index] : -1;
 }
 
 static void describe_record(const oriel_record *record, char *out, size_t len)
@@ -164,6 +173,13 @@ void oriel_verdict_mismatch(const oriel_group *group, const heap_cell *cell)
                         cell->second_rank);
 }
 
+void oriel_verdict_differ(const oriel_request *request, int index)
+{
+    abort_different(request->comm, &request->record, request->rank,
+                    oriel_lane_record(request->seat, request->key.count, index),
+                    request->group->ranks[index]);
+}
+
 void oriel_verdict_abort(const oriel_request *request, int why)
 {
     oriel_comm *comm = request->comm;
@@ -184,7 +200,7 @@ void oriel_verdict_abort(const oriel_request *request, int why)
                          "rank %d (process %d) did not come within %.1f s; %s", rank, process,
                          comm->timeout, last);
     }
-    if (why == VERDICT_LATE && rank < 0 && request->state != REQUEST_ENTER)
+    if (why == VERDICT_LATE && rank < 0 && request->state > REQUEST_ENTER)
         oriel_comm_abort(comm, ORIEL_ERR_TIMEOUT, -1, -1,
                          "all ranks came, but the transfer took more than %.1f s", comm->timeout);
     if (why == VERDICT_LATE && rank < 0)

@@ -14,6 +14,8 @@ int oriel_verdict_look(oriel_request *request);
 void oriel_verdict_abort(const oriel_request *request, int why);
 /* Revokes the comm because the cell saw two records. */
 void oriel_verdict_mismatch(const oriel_group *group, const heap_cell *cell);
+/* The same because member `index` has arrived in the lane with another record. */
+void oriel_verdict_differ(const oriel_request *request, int index);
 /* Records the sentence of a revoked operation for this thread; the status. */
 oriel_status oriel_verdict_revoked(const oriel_request *request);
 
