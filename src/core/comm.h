@@ -18,10 +18,10 @@ struct oriel_group {
     int one_process; /* all members live in this process */
     int owned;       /* freed with the comm, not by oriel_group_destroy */
     int *ranks;
-    int *procs;                 /* distinct processes of the members */
-    _Atomic uint64_t *sequence; /* calls so far, per local rank of this process */
-    struct oriel_seat *seats;   /* per local rank: its place in the group's lane */
-    struct oriel_group *next;   /* in comm->groups */
+    int *procs;               /* distinct processes of the members */
+    uint64_t *sequence;       /* ordered calls so far, per local rank of this process */
+    struct oriel_seat *seats; /* per local rank: its place in the group's lane */
+    struct oriel_group *next; /* in comm->groups */
 };
 
 typedef struct oriel_group_list {
@@ -96,6 +96,8 @@ typedef struct oriel_waiter {
 void oriel_comm_ring(oriel_comm *comm, int process);
 void oriel_comm_ring_all(oriel_comm *comm);
 void oriel_group_ring(const oriel_group *group);
+/* The same where the change itself was sequentially consistent. */
+void oriel_group_ring_fenced(const oriel_group *group);
 
 /* Spins for a while, a turn per call; then announces the waiter; in the call after
  * that sleeps until the bell rings, 50 ms at most, and starts over. Returns 0 from

@@ -1,54 +1,56 @@
 #include <string.h>
 
+#include "core/hash.h"
 #include "core/lane.h"
 
-/* The word of a slot: the call's number, how many calls before it the owner has
- * not completed, and the state. */
-#define WORD_STATE   3ull
-#define WORD_ARRIVED 1ull
-#define WORD_SEALED  2ull
-#define WORD_LAG(w)  ((w) >> 2 & 63)
-#define WORD_CALL(w) ((w) >> 8)
+/* The word of a slot: the call's number, and how many calls before it the owner has
+ * not completed. Its owner alone writes it. */
+#define WORD_LAG(w)  ((w)&63)
+#define WORD_CALL(w) ((w) >> 6)
 
-enum { INLINE_BYTES = 16 }; /* what fits on the line of word and record */
+/* The seal of a call: nothing while its number is another's. */
+#define SEAL_CALL(w) ((w) >> 2)
+enum seal { SEAL_OPEN = 1, SEAL_REVOKED, SEAL_COMMITTED };
 
+/* The payload begins on the line of the word, so that a small call costs one miss
+ * for each peer. */
 typedef struct lane_slot {
     _Atomic uint64_t word;
-    oriel_record record;
-    char small[INLINE_BYTES] __attribute__((aligned(16)));
-    char large[]; /* on the next line */
-} HEAP_ALIGNED lane_slot;
+    uint64_t digest; /* of the record */
+    char payload[];
+} lane_slot;
 
-/* A line of its own: each is stored to by its owner in every call and hardly
- * ever read by others. */
-typedef struct lane_done {
-    _Atomic uint64_t calls;
-} HEAP_ALIGNED lane_done;
+enum { SLOT_HEAD = sizeof(lane_slot) };
+
+/* What its owner stores to in every call and others hardly ever read. */
+typedef struct lane_member {
+    _Atomic uint64_t done;
+    oriel_record record[LANE_SLOTS];
+} HEAP_ALIGNED lane_member;
 
 struct heap_lane {
     _Atomic uint32_t left; /* members whose group is gone */
-    lane_done done[];
+    _Atomic uint64_t seal[LANE_SLOTS];
+    lane_member member[];
 };
-
-_Static_assert(sizeof(lane_slot) == HEAP_LINE, "word, record and small payload share a line");
 
 size_t oriel_lane_room_for(const oriel_heap *heap, int n)
 {
-    size_t table = sizeof(heap_lane) + (size_t)n * sizeof(lane_done);
+    size_t table = sizeof(heap_lane) + (size_t)n * sizeof(lane_member);
     size_t slot;
 
     if (heap->header->num_lanes == 0 || heap->header->lane_bytes <= table)
         return 0;
     slot = (heap->header->lane_bytes - table) / ((size_t)n * LANE_SLOTS) / HEAP_LINE * HEAP_LINE;
-    return slot < 2 * HEAP_LINE ? 0 : slot - HEAP_LINE;
+    return slot < HEAP_LINE ? 0 : slot - SLOT_HEAD;
 }
 
 static lane_slot *slot_of(const oriel_seat *seat, uint64_t s, int index)
 {
-    char *slots = (char *)&seat->lane->done[seat->n];
+    char *slots = (char *)&seat->lane->member[seat->n];
     size_t at = (size_t)index * LANE_SLOTS + s % LANE_SLOTS;
 
-    return (lane_slot *)(void *)(slots + at * (seat->room + HEAP_LINE));
+    return (lane_slot *)(void *)(slots + at * (seat->room + SLOT_HEAD));
 }
 
 int oriel_lane_take(const oriel_heap *heap, int rank, int n)
@@ -63,8 +65,10 @@ int oriel_lane_take(const oriel_heap *heap, int rank, int n)
         return -1;
     seat.lane = oriel_heap_lane(heap, rank, number);
     atomic_store_explicit(&seat.lane->left, 0, memory_order_relaxed);
+    for (int k = 0; k < LANE_SLOTS; k++)
+        atomic_store_explicit(&seat.lane->seal[k], 0, memory_order_relaxed);
     for (int i = 0; i < n; i++) {
-        atomic_store_explicit(&seat.lane->done[i].calls, 0, memory_order_relaxed);
+        atomic_store_explicit(&seat.lane->member[i].done, 0, memory_order_relaxed);
         for (uint64_t s = 0; s < LANE_SLOTS; s++)
             atomic_store_explicit(&slot_of(&seat, s, i)->word, 0, memory_order_relaxed);
     }
@@ -95,7 +99,7 @@ void oriel_lane_stand(oriel_seat *seat, const oriel_heap *heap)
 
 static uint64_t done_by(const oriel_seat *seat, uint32_t index)
 {
-    return atomic_load_explicit(&seat->lane->done[index].calls, memory_order_acquire);
+    return atomic_load_explicit(&seat->lane->member[index].done, memory_order_acquire);
 }
 
 int oriel_lane_free(oriel_seat *seat, uint64_t s)
@@ -121,68 +125,102 @@ int oriel_lane_behind(const oriel_seat *seat, uint64_t s)
     return -1;
 }
 
-char *oriel_lane_payload(const oriel_seat *seat, uint64_t s, int index, size_t bytes)
+char *oriel_lane_payload(const oriel_seat *seat, uint64_t s, int index)
 {
-    lane_slot *slot = slot_of(seat, s, index);
-
-    return bytes <= INLINE_BYTES ? slot->small : slot->large;
+    return slot_of(seat, s, index)->payload;
 }
 
 const oriel_record *oriel_lane_record(const oriel_seat *seat, uint64_t s, int index)
 {
-    return &slot_of(seat, s, index)->record;
+    return &seat->lane->member[index].record[s % LANE_SLOTS];
 }
 
-int oriel_lane_arrive(oriel_seat *seat, uint64_t s, const oriel_record *record)
+static uint64_t digest_of(const oriel_record *record)
+{
+    uint64_t word[sizeof *record / sizeof(uint64_t)];
+    uint64_t sum = 0;
+
+    memcpy(word, record, sizeof word);
+    for (size_t i = 0; i < sizeof word / sizeof *word; i++)
+        sum = (sum ^ word[i]) * 0x9e3779b97f4a7c15ull;
+    return oriel_mix(sum);
+}
+
+void oriel_lane_arrive(oriel_seat *seat, uint64_t s, const oriel_record *record)
 {
     lane_slot *slot = slot_of(seat, s, seat->index);
-    uint64_t old = atomic_load_explicit(&slot->word, memory_order_relaxed);
 
-    slot->record = *record;
-    do {
-        if (WORD_CALL(old) == s) /* arrived it cannot have, so it is sealed */
-            return 0;
-    } while (!atomic_compare_exchange_weak(&slot->word, &old,
-                                           s << 8 | (s - 1 - seat->done) << 2 | WORD_ARRIVED));
+    seat->lane->member[seat->index].record[s % LANE_SLOTS] = *record;
+    slot->digest = digest_of(record);
+    atomic_store_explicit(&slot->word, s << 6 | (s - 1 - seat->done), memory_order_release);
     seat->arrived = s;
-    return 1;
 }
 
-enum lane_view oriel_lane_look(oriel_seat *seat, uint64_t s, const oriel_record *record,
-                               lane_scan *scan)
+/* Moves the seal of `s` on from SEAL_OPEN, unless somebody else has; what it is. */
+static enum seal decide(const oriel_seat *seat, uint64_t s, enum seal verdict)
 {
+    uint64_t open = s << 2 | SEAL_OPEN;
+
+    if (atomic_compare_exchange_strong(&seat->lane->seal[s % LANE_SLOTS], &open, s << 2 | verdict))
+        return verdict;
+    return (enum seal)(open & 3);
+}
+
+/* All are there: have all seen so, or can they still? Own stores must be visible to
+ * all before the seal is read; they have been on their way while this member looked
+ * at the others, so the fence costs little here. */
+static enum lane_view commit(const oriel_seat *seat, uint64_t s)
+{
+    uint64_t seal;
+
+    atomic_thread_fence(memory_order_seq_cst);
+    seal = atomic_load(&seat->lane->seal[s % LANE_SLOTS]);
+    if (SEAL_CALL(seal) != s)
+        return LANE_FULL;
+    return decide(seat, s, SEAL_COMMITTED) == SEAL_REVOKED ? LANE_REVOKED : LANE_FULL;
+}
+
+enum lane_view oriel_lane_look(oriel_seat *seat, uint64_t s, lane_scan *scan)
+{
+    const uint64_t digest = slot_of(seat, s, seat->index)->digest;
+
     for (; scan->at < (int)seat->n; scan->at++) {
         const lane_slot *slot = slot_of(seat, s, scan->at);
-        uint64_t word = atomic_load(&slot->word);
+        uint64_t word = atomic_load_explicit(&slot->word, memory_order_acquire);
         uint64_t done = s - 1 - WORD_LAG(word);
 
         if (WORD_CALL(word) != s)
-            return LANE_WAITING;
-        if ((word & WORD_STATE) == WORD_SEALED)
-            return LANE_REVOKED;
-        if (memcmp(&slot->record, record, sizeof *record) != 0)
+            return atomic_load(&seat->lane->seal[s % LANE_SLOTS]) == (s << 2 | SEAL_REVOKED)
+                       ? LANE_REVOKED
+                       : LANE_WAITING;
+        if (slot->digest != digest)
             return LANE_MISMATCH;
         scan->least = done < scan->least ? done : scan->least;
     }
     if (scan->least > seat->known)
         seat->known = scan->least;
-    return LANE_FULL;
+    return commit(seat, s);
+}
+
+/* Whether all have arrived at `s`. */
+static int all_there(const oriel_seat *seat, uint64_t s)
+{
+    for (uint32_t i = 0; i < seat->n; i++) {
+        if (WORD_CALL(atomic_load(&slot_of(seat, s, (int)i)->word)) != s)
+            return 0;
+    }
+    return 1;
 }
 
 int oriel_lane_seal(oriel_seat *seat, uint64_t s)
 {
-    for (uint32_t i = 0; i < seat->n; i++) {
-        lane_slot *slot = slot_of(seat, s, (int)i);
-        uint64_t word = atomic_load(&slot->word);
+    _Atomic uint64_t *seal = &seat->lane->seal[s % LANE_SLOTS];
+    uint64_t old = atomic_load(seal);
 
-        while (WORD_CALL(word) != s) {
-            if (atomic_compare_exchange_weak(&slot->word, &word, s << 8 | WORD_SEALED))
-                return 1;
-        }
-        if ((word & WORD_STATE) == WORD_SEALED)
-            return 1;
+    while (SEAL_CALL(old) != s && !atomic_compare_exchange_weak(seal, &old, s << 2 | SEAL_OPEN)) {
     }
-    return 0;
+    atomic_thread_fence(memory_order_seq_cst);
+    return decide(seat, s, all_there(seat, s) ? SEAL_COMMITTED : SEAL_REVOKED) == SEAL_REVOKED;
 }
 
 int oriel_lane_complete(oriel_seat *seat, uint64_t s)
@@ -195,7 +233,7 @@ int oriel_lane_complete(oriel_seat *seat, uint64_t s)
     for (; seat->ahead & 1; seat->ahead >>= 1)
         seat->done++;
     seat->ahead >>= 1;
-    atomic_store_explicit(&seat->lane->done[seat->index].calls, seat->done, memory_order_release);
+    atomic_store_explicit(&seat->lane->member[seat->index].done, seat->done, memory_order_release);
     /* Otherwise the next arrival tells, and nobody needs the room before it. */
     return seat->arrived > s;
 }

@@ -1,8 +1,8 @@
 /* Lanes: the short way for calls that a group's members make in one order. See
  * docs/protocol.md. A lane is memory of the heap that a group keeps: a few slots
  * for each member, each with a word, the call's record and its payload. A member
- * arrives by one compare-and-swap on its own word and is done when it has seen
- * the words of all others: no table, no lock, no word that all write.
+ * arrives by one store to its own word and is done when it has seen the words of
+ * all others: no table, no lock, no word that all write.
  *
  * The first call of a group meets in a cell, whose creator takes the lane. Where
  * none is free, the group goes on with cells. */
@@ -56,13 +56,14 @@ int oriel_lane_free(oriel_seat *seat, uint64_t s);
 /* Who has not read it yet, a position; -1: all have, or there is no lane. */
 int oriel_lane_behind(const oriel_seat *seat, uint64_t s);
 /* Where the member at `index` keeps its payload of call `s`. */
-char *oriel_lane_payload(const oriel_seat *seat, uint64_t s, int index, size_t bytes);
-/* Arrives at `s`, payload in place; 0: the call is revoked. */
-int oriel_lane_arrive(oriel_seat *seat, uint64_t s, const oriel_record *record);
-/* Looks at the members from scan->at on; it stays at who is missing or differs. */
-enum lane_view oriel_lane_look(oriel_seat *seat, uint64_t s, const oriel_record *record,
-                               lane_scan *scan);
-/* After arriving: makes sure that `s` can never be full. 0: it is full already. */
+char *oriel_lane_payload(const oriel_seat *seat, uint64_t s, int index);
+/* Arrives at `s`, payload in place. */
+void oriel_lane_arrive(oriel_seat *seat, uint64_t s, const oriel_record *record);
+/* After arriving: looks at the members from scan->at on and stays at who is missing
+ * or differs. LANE_FULL: the call is committed; ring the group, since only now is
+ * it sure that others see this member's arrival. */
+enum lane_view oriel_lane_look(oriel_seat *seat, uint64_t s, lane_scan *scan);
+/* After arriving: revokes `s` unless it is committed; returns whether it is revoked. */
 int oriel_lane_seal(oriel_seat *seat, uint64_t s);
 /* Call `s` has succeeded here and its payloads are read. Returns whether somebody
  * may wait to hear so: ring the group. */

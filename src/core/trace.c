@@ -19,24 +19,36 @@ const char *oriel_kind_name(uint32_t kind)
     return kind < ORIEL_KIND_COUNT && names[kind] != NULL ? names[kind] : "unknown operation";
 }
 
-heap_trace *oriel_trace_begin(oriel_comm *comm, int rank, uint64_t group,
-                              const oriel_record *record)
+static heap_trace *trace_add(oriel_comm *comm, int rank, uint64_t group, const oriel_record *record,
+                             enum trace_state state)
 {
     heap_rank *r = &comm->heap.ranks[rank];
     uint64_t sequence = atomic_fetch_add_explicit(&r->traced, 1, memory_order_relaxed) + 1;
     heap_trace *entry = &r->trace[sequence % HEAP_TRACE];
+    double now = oriel_now_coarse();
 
     entry->group = group;
     atomic_store_explicit(&entry->bytes, record->bytes, memory_order_relaxed);
     atomic_store_explicit(&entry->kind, record->kind, memory_order_relaxed);
     entry->dtype = record->dtype;
     entry->redop = record->redop;
-    atomic_store_explicit(&entry->begun, oriel_now_coarse(), memory_order_relaxed);
-    atomic_store_explicit(&entry->ended, 0.0, memory_order_relaxed);
+    atomic_store_explicit(&entry->begun, now, memory_order_relaxed);
+    atomic_store_explicit(&entry->ended, state == TRACE_DONE ? now : 0.0, memory_order_relaxed);
     atomic_store_explicit(&entry->waits_for, -1, memory_order_relaxed);
-    atomic_store_explicit(&entry->state, TRACE_ENTERED, memory_order_relaxed);
+    atomic_store_explicit(&entry->state, state, memory_order_relaxed);
     atomic_store_explicit(&entry->sequence, sequence, memory_order_release);
     return entry;
+}
+
+heap_trace *oriel_trace_begin(oriel_comm *comm, int rank, uint64_t group,
+                              const oriel_record *record)
+{
+    return trace_add(comm, rank, group, record, TRACE_ENTERED);
+}
+
+void oriel_trace_past(oriel_comm *comm, int rank, uint64_t group, const oriel_record *record)
+{
+    trace_add(comm, rank, group, record, TRACE_DONE);
 }
 
 void oriel_trace_end(heap_trace *entry, enum trace_state state)

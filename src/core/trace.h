@@ -21,6 +21,8 @@ enum oriel_kind {
 const char *oriel_kind_name(uint32_t kind);
 heap_trace *oriel_trace_begin(oriel_comm *comm, int rank, uint64_t group,
                               const oriel_record *record);
+/* One that was over before anybody could ask. */
+void oriel_trace_past(oriel_comm *comm, int rank, uint64_t group, const oriel_record *record);
 void oriel_trace_end(heap_trace *entry, enum trace_state state);
 /* "its last operation was all_reduce #17 of 64 bytes, done 4.2 s ago" */
 void oriel_trace_describe(const oriel_comm *comm, int rank, char *out, size_t len);

@@ -22,7 +22,7 @@ static void ring(const oriel_comm *comm, int process)
 {
     heap_proc *proc = &comm->heap.procs[process];
 
-    if (atomic_load_explicit(&proc->sleepers, memory_order_relaxed) == 0)
+    if (atomic_load_explicit(&proc->sleepers, memory_order_seq_cst) == 0)
         return;
     atomic_fetch_add(&proc->bell, 1);
     oriel_sys_now->futex_wake(&proc->bell);
@@ -44,6 +44,11 @@ void oriel_comm_ring_all(oriel_comm *comm)
 void oriel_group_ring(const oriel_group *group)
 {
     atomic_thread_fence(memory_order_seq_cst);
+    oriel_group_ring_fenced(group);
+}
+
+void oriel_group_ring_fenced(const oriel_group *group)
+{
     for (int i = 0; i < group->num_procs; i++)
         ring(group->comm, group->procs[i]);
 }
@@ -78,7 +83,7 @@ static int spun(const oriel_comm *comm, oriel_waiter *waiter)
 {
     double now;
 
-    if (waiter->turns++ % 32 != 0)
+    if (++waiter->turns % 32 != 0)
         return 0;
     now = oriel_now();
     if (waiter->spin_until == 0.0)

@@ -1,30 +1,35 @@
 /* The public operations: describe the call, make a request, drive it. */
 #include "base/sys.h"
+#include "ops/quick.h"
 #include "ops/request.h"
 
-/* Ordered last: a call that fails here does not count. */
-static oriel_status begin(oriel_group *group, int rank, const oriel_op *op, int keep,
-                          oriel_request *request)
+static oriel_status begin(oriel_group *group, int rank, const oriel_op *op, oriel_request *request)
 {
     static const oriel_key none;
-    oriel_status st = oriel_op_check(group, rank, op);
+    int index = group->seats[rank - group->comm->first_rank].index;
 
-    if (st == ORIEL_OK)
-        st = oriel_request_begin(request, group, rank,
-                                 group->seats[rank - group->comm->first_rank].index, &none, op);
-    if (st == ORIEL_OK && keep)
-        st = oriel_request_keep(request);
-    if (st == ORIEL_OK)
-        oriel_request_order(request);
-    return st;
+    return oriel_request_begin(request, group, rank, index, &none, op);
 }
 
 static oriel_status run(oriel_group *group, int rank, const oriel_op *op)
 {
     oriel_request request;
-    oriel_status st = begin(group, rank, op, 0, &request);
+    oriel_record record;
+    uint64_t call = 0;
+    oriel_status st = oriel_op_check(group, rank, op);
 
-    return st == ORIEL_OK ? oriel_request_run(&request) : st;
+    if (st == ORIEL_OK)
+        st = oriel_quick_run(group, rank, op, &call, &record);
+    if (st != ORIEL_IN_PROGRESS)
+        return st;
+    st = begin(group, rank, op, &request);
+    if (st != ORIEL_OK)
+        return st;
+    if (call > 0)
+        oriel_request_resume(&request, call, &record);
+    else
+        oriel_request_order(&request);
+    return oriel_request_run(&request);
 }
 
 static oriel_status start(oriel_group *group, int rank, const oriel_op *op,
@@ -38,11 +43,17 @@ static oriel_status start(oriel_group *group, int rank, const oriel_op *op,
     request = oriel_sys_now->alloc(sizeof *request);
     if (request == NULL)
         return oriel_fail(ORIEL_ERR_SYSTEM, "out of memory for a request");
-    st = begin(group, rank, op, 1, request);
+    st = oriel_op_check(group, rank, op);
+    if (st == ORIEL_OK)
+        st = begin(group, rank, op, request);
+    if (st == ORIEL_OK)
+        st = oriel_request_keep(request);
     if (st != ORIEL_OK) {
         oriel_sys_now->release(request);
         return st;
     }
+    /* Last: a call that fails before does not count. */
+    oriel_request_order(request);
     oriel_started_add(request);
     *request_p = request;
     return ORIEL_OK;

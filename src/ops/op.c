@@ -146,19 +146,22 @@ static oriel_status check_buffers(const oriel_op *op, int n, int index)
 static oriel_status check_pairs(const oriel_op *op, int n)
 {
     static const char *const ends[] = {"source", "destination"};
-    unsigned char seen[2][HEAP_MAX_RANKS] = {{0}};
+    uint64_t seen[2][HEAP_MAX_RANKS / 64];
 
     if (op->num_pairs < 0 || op->num_pairs > n)
         return oriel_fail(ORIEL_ERR_INVALID, "num_pairs is %d in a group of %d", op->num_pairs, n);
     if (op->num_pairs > 0 && op->pairs == NULL)
         return oriel_fail(ORIEL_ERR_INVALID, "pairs is NULL");
+    for (int w = 0; w <= (n - 1) / 64; w++)
+        seen[0][w] = seen[1][w] = 0;
     for (int i = 0; i < 2 * op->num_pairs; i++) {
         int member = op->pairs[i];
         if (member < 0 || member >= n)
             return oriel_fail(ORIEL_ERR_INVALID, "pairs[%d] is %d in a group of %d", i, member, n);
-        if (seen[i % 2][member]++)
+        if (seen[i % 2][member / 64] >> member % 64 & 1)
             return oriel_fail(ORIEL_ERR_INVALID, "pairs[%d] makes member %d a %s twice", i, member,
                               ends[i % 2]);
+        seen[i % 2][member / 64] |= 1ull << member % 64;
     }
     return ORIEL_OK;
 }
@@ -213,7 +216,7 @@ static enum oriel_mode mode_of(const oriel_group *group, const oriel_op *op)
     return ORIEL_MODE_STAGED;
 }
 
-void oriel_op_record(const oriel_group *group, const oriel_op *op, oriel_record *record_p)
+void oriel_op_describe(const oriel_group *group, const oriel_op *op, oriel_record *record_p)
 {
     *record_p = (oriel_record){
         .bytes = oriel_op_block(op),
@@ -222,8 +225,13 @@ void oriel_op_record(const oriel_group *group, const oriel_op *op, oriel_record 
         .kind = (uint16_t)op->kind,
         .dtype = (uint8_t)op->dtype,
         .redop = oriel_op_reduces(op) ? (uint8_t)op->redop : 0,
-        .mode = (uint8_t)mode_of(group, op),
     };
+}
+
+void oriel_op_record(const oriel_group *group, const oriel_op *op, oriel_record *record_p)
+{
+    oriel_op_describe(group, op, record_p);
+    record_p->mode = (uint8_t)mode_of(group, op);
 }
 
 /* ---- results ---------------------------------------------------------------------- */

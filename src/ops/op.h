@@ -29,6 +29,8 @@ oriel_status oriel_op_check(const oriel_group *group, int rank, const oriel_op *
  * the heap. `shape` is the root of a broadcast, a hash of a permutation that does
  * not depend on the order of its pairs, or the slices of ragged_all_to_all. */
 void oriel_op_record(const oriel_group *group, const oriel_op *op, oriel_record *record_p);
+/* The same without the mode. */
+void oriel_op_describe(const oriel_group *group, const oriel_op *op, oriel_record *record_p);
 
 int oriel_op_reduces(const oriel_op *op);
 int oriel_op_scatters(const oriel_op *op); /* `send` has a block for each member */

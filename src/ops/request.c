@@ -1,9 +1,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/copy.h"
 #include "base/log.h"
 #include "base/sys.h"
+#include "ops/quick.h"
 #include "ops/ragged.h"
 #include "ops/reduce.h"
 #include "ops/transfer.h"
@@ -46,6 +46,7 @@ oriel_status oriel_request_begin(oriel_request *request, const oriel_group *grou
     request->begun = request->trace->begun;
     request->warn_at = request->begun + group->comm->warn_after;
     request->compare_at = request->warn_at;
+    request->polls = 1; /* most calls end before the first look at the limits */
     return ORIEL_OK;
 }
 
@@ -55,8 +56,7 @@ oriel_status oriel_request_begin(oriel_request *request, const oriel_group *grou
 void oriel_request_order(oriel_request *request)
 {
     int local = request->rank - request->comm->first_rank;
-    uint64_t count =
-        atomic_fetch_add_explicit(&request->group->sequence[local], 1, memory_order_relaxed);
+    uint64_t count = request->group->sequence[local]++;
 
     request->key = (oriel_key){.group = request->group->hash, .count = count};
     if (request->record.n == 1)
@@ -64,6 +64,15 @@ void oriel_request_order(oriel_request *request)
     request->seat = &request->group->seats[local];
     if (count > 0)
         request->state = REQUEST_QUEUE;
+}
+
+void oriel_request_resume(oriel_request *request, uint64_t call, const oriel_record *record)
+{
+    request->key = (oriel_key){.group = request->group->hash, .count = call};
+    request->record = *record;
+    request->seat = &request->group->seats[request->rank - request->comm->first_rank];
+    request->scan = (lane_scan)LANE_SCAN_INIT;
+    request->state = REQUEST_LANE;
 }
 
 oriel_status oriel_request_keep(oriel_request *request)
@@ -150,25 +159,6 @@ static oriel_status idle(oriel_request *request)
 
 /* ---- ordered calls: the lane ------------------------------------------------------ */
 
-/* In one process the buffers themselves are at hand, so less is copied. */
-enum { DIRECT_FROM = 4096 };
-
-/* All members find the same: it follows from what they must agree on. */
-static int fits_lane(const oriel_request *request)
-{
-    size_t bytes = oriel_op_widest(&request->op, request->group->n);
-
-    if (request->op.kind == ORIEL_KIND_RAGGED_ALL_TO_ALL || bytes > request->seat->room)
-        return 0;
-    return request->record.mode != ORIEL_MODE_DIRECT || bytes < DIRECT_FROM;
-}
-
-static char *payload_of(const oriel_request *request, int index)
-{
-    return oriel_lane_payload(request->seat, request->key.count, index,
-                              oriel_op_widest(&request->op, request->group->n));
-}
-
 static oriel_status succeed(oriel_request *request)
 {
     oriel_request_drop(request);
@@ -193,30 +183,20 @@ static oriel_status queue(oriel_request *request)
     request->state = REQUEST_ENTER;
     if (seat->lane == NULL)
         return ORIEL_OK;
-    if (fits_lane(request)) {
+    if (oriel_quick_fits(request->group, seat, &request->op))
         request->record.mode = ORIEL_MODE_LANE;
-        oriel_copy(payload_of(request, request->index), request->op.send,
-                   oriel_op_payload(&request->op, request->group->n, request->index));
-    }
-    if (!oriel_lane_arrive(seat, call, &request->record))
-        return revoked(request);
+    oriel_quick_arrive(seat, call, &request->op, &request->record);
     atomic_store_explicit(&request->trace->state, TRACE_ARRIVED, memory_order_relaxed);
     if (request->record.mode != ORIEL_MODE_LANE)
         return ORIEL_OK;
     request->state = REQUEST_LANE;
     request->scan = (lane_scan)LANE_SCAN_INIT;
-    /* The last to arrive sees all others. */
-    if (oriel_lane_look(seat, call, &request->record, &request->scan) == LANE_FULL)
-        oriel_group_ring(request->group);
     return ORIEL_OK;
 }
 
 static oriel_status lane(oriel_request *request)
 {
-    int n = request->group->n;
-    const void *payload[HEAP_MAX_RANKS];
-
-    switch (oriel_lane_look(request->seat, request->key.count, &request->record, &request->scan)) {
+    switch (oriel_lane_look(request->seat, request->key.count, &request->scan)) {
     case LANE_WAITING:
         return idle(request);
     case LANE_REVOKED:
@@ -228,9 +208,8 @@ static oriel_status lane(oriel_request *request)
     case LANE_FULL:
         break;
     }
-    for (int i = 0; i < n; i++)
-        payload[i] = payload_of(request, i);
-    oriel_op_consume(&request->op, n, request->index, payload);
+    oriel_group_ring_fenced(request->group);
+    oriel_quick_consume(request->seat, request->key.count, &request->op);
     return succeed(request);
 }
 

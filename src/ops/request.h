@@ -64,6 +64,8 @@ oriel_status oriel_request_begin(oriel_request *request, const oriel_group *grou
                                  int index, const oriel_key *key, const oriel_op *op);
 /* Makes it the group's next ordered call of its rank. */
 void oriel_request_order(oriel_request *request);
+/* Makes it one that has arrived in the lane as `call` already. */
+void oriel_request_resume(oriel_request *request, uint64_t call, const oriel_record *record);
 /* Copies the arrays that describe the call; on failure drops the request. */
 oriel_status oriel_request_keep(oriel_request *request);
 /* Releases what a request holds; a step that gives an outcome has done so. */
