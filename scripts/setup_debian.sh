@@ -1,7 +1,8 @@
 #!/bin/sh
 # Installs the Debian/Ubuntu packages that the tests use. Needs root; without
 # it, or when a package cannot be had, the tests that need it skip and say so.
-packages="gcc g++ libc6-dev pkg-config libcmocka-dev spin valgrind clang clang-tidy cppcheck"
+packages="gcc g++ libc6-dev pkg-config libcmocka-dev spin valgrind clang clang-tidy cppcheck
+    openmpi-bin libopenmpi-dev"
 
 installed() {
     dpkg-query -W -f '${Status}' "$1" 2>/dev/null | grep -q 'ok installed'

@@ -35,8 +35,9 @@ class Session:
         self.builds = {}
         self.log = None
         self.lock = threading.Lock()  # suites may run commands side by side
-        # A developer's own options must not change what is tested.
-        self.env = {k: v for k, v in os.environ.items() if not k.startswith("ORIEL_")}
+        # A developer's own options and launcher must not change what is tested.
+        foreign = ("ORIEL_", "OMPI_", "PMIX_", "SLURM_")
+        self.env = {k: v for k, v in os.environ.items() if not k.startswith(foreign)}
         # The tools installed beside this Python go first: cmake, ninja, clang-format, oriel.
         self.env["PATH"] = f"{Path(sys.executable).parent}:{self.env['PATH']}"
         if soak:

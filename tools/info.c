@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/config.h"
+#include "core/launcher.h"
 #include "oriel/oriel.h"
 
 #ifndef ORIEL_COMMIT
@@ -16,9 +17,10 @@
 const char oriel_info_help[] =
     "usage: oriel info\n"
     "\n"
-    "Shows the version, how this command was built, what the library can do, and every\n"
+    "Shows the version, how this command was built, what the library can do, which\n"
+    "launcher (oriel run, mpirun, srun) started it as which process, and every\n"
     "option (an environment variable) with its value, where that comes from and what it\n"
-    "does. Exit code 1 when an option has a value that cannot be used.\n";
+    "does. Exit code 1 when an option, or what a launcher set, cannot be used.\n";
 
 static const char *compiler(void)
 {
@@ -46,6 +48,45 @@ static void print_build(void)
     printf("compiler    %s, for %s\n", compiler(), architecture());
     printf("flags       %s\n", ORIEL_BUILD_FLAGS);
     printf("commit      %s\n", ORIEL_COMMIT);
+}
+
+int oriel_launcher_describe(char *text, size_t bytes)
+{
+    int by_hand = oriel_config_number(ORIEL_OPT_PROCESS_ID) >= 0 ||
+                  oriel_config_number(ORIEL_OPT_NUM_PROCESSES) >= 0;
+    int process, processes;
+    oriel_launcher launcher;
+
+    if (oriel_place_find(&process, &processes) != ORIEL_OK ||
+        (!by_hand && oriel_launcher_find(&launcher) != ORIEL_OK)) {
+        snprintf(text, bytes, "%s", oriel_last_error());
+        return -1;
+    }
+    if (by_hand)
+        snprintf(text, bytes, "process %d of %d, by ORIEL_PROCESS_ID and ORIEL_NUM_PROCESSES",
+                 process, processes);
+    else if (launcher.name == NULL)
+        snprintf(text, bytes, "none: process 0 of 1");
+    else if (launcher.local_size > 0)
+        snprintf(text, bytes, "%s: process %d of %d; on this machine number %d of %d",
+                 launcher.name, process, processes, launcher.local_id, launcher.local_size);
+    else
+        snprintf(text, bytes, "%s: process %d of %d, on several machines", launcher.name, process,
+                 processes);
+    return 0;
+}
+
+/* Returns -1 when the launcher's variables cannot be used. */
+static int print_launcher(void)
+{
+    char text[320];
+    int rc = oriel_launcher_describe(text, sizeof(text));
+
+    if (rc != 0)
+        fprintf(stderr, "oriel info: %s\n", text);
+    else
+        printf("launcher    %s\n", text);
+    return rc;
 }
 
 static void print_features(void)
@@ -83,6 +124,7 @@ static void print_options(void)
 int oriel_info_main(int argc, char **argv)
 {
     oriel_status st;
+    int rc;
 
     if (argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
         fputs(oriel_info_help, stdout);
@@ -95,6 +137,7 @@ int oriel_info_main(int argc, char **argv)
         fprintf(stderr, "oriel info: %s; the default is shown\n", oriel_last_error());
     print_build();
     print_features();
+    rc = print_launcher();
     print_options();
-    return st == ORIEL_OK ? ORIEL_EXIT_OK : ORIEL_EXIT_FAILED;
+    return st == ORIEL_OK && rc == 0 ? ORIEL_EXIT_OK : ORIEL_EXIT_FAILED;
 }

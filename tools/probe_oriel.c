@@ -4,9 +4,11 @@
 
 #include "base/config.h"
 #include "base/sys.h"
+#include "core/launcher.h"
 #include "core/store.h"
 #include "doctor.h"
 #include "oriel/oriel.h"
+#include "tool.h"
 
 static void probe_options(oriel_report *report)
 {
@@ -112,6 +114,51 @@ static void probe_own_store(oriel_report *report)
                          "allow Unix sockets in the sandbox", "%s", oriel_last_error());
 }
 
+static void probe_launcher(oriel_report *report)
+{
+    char text[320];
+
+    if (oriel_launcher_describe(text, sizeof(text)) == 0)
+        oriel_report_add(report, "launcher", ORIEL_FINDING_OK,
+                         "what started this command; a program started in its place would be "
+                         "this process of the job",
+                         "", "%s", text);
+    else
+        oriel_report_add(report, "launcher", ORIEL_FINDING_ERROR,
+                         "a process that goes by these variables is refused",
+                         "start it with its launcher again, or set ORIEL_PROCESS_ID and "
+                         "ORIEL_NUM_PROCESSES",
+                         "%s", text);
+}
+
+/* The store of a job of mpirun or srun; 0 where there is no such job. */
+static int probe_job_store(oriel_report *report)
+{
+    oriel_launcher launcher;
+    char address[ORIEL_ADDRESS_TEXT];
+
+    if (oriel_launcher_find(&launcher) != ORIEL_OK || launcher.num_processes == 1)
+        return 0;
+    if (oriel_launcher_store(&launcher, "", address) != ORIEL_OK)
+        oriel_report_add(report, "store", ORIEL_FINDING_ERROR,
+                         "the processes of this job would not find each other",
+                         "set the two variables in the environment of every process", "%s",
+                         oriel_last_error());
+    else if (launcher.secret[0] != '\0')
+        oriel_report_add(report, "store", ORIEL_FINDING_OK, unix_why, "",
+                         "an abstract Unix socket named after this job of %s, held by process 0; "
+                         "the secret is the key that %s gave the job",
+                         launcher.name, launcher.name);
+    else
+        oriel_report_add(report, "store", ORIEL_FINDING_OK,
+                         "both ends check that the other is of the same user; it protects against "
+                         "other users, not against root or your own programs",
+                         "",
+                         "an abstract Unix socket named after this job of %s, held by process 0",
+                         launcher.name);
+    return 1;
+}
+
 /* What ORIEL_STORE names; inside a job that is where its processes meet. */
 static void probe_given_store(oriel_report *report)
 {
@@ -119,11 +166,14 @@ static void probe_given_store(oriel_report *report)
     int secret = oriel_config_string(ORIEL_OPT_SECRET)[0] != '\0';
     int local = strncmp(address, "unix:", 5) == 0;
 
+    if (address[0] == '\0' && probe_job_store(report))
+        return;
     if (address[0] == '\0')
-        oriel_report_add(report, "store", ORIEL_FINDING_OK,
-                         "`oriel run` makes one for each job; under jax.distributed its "
-                         "coordinator is used instead and decides who may connect",
-                         "", "ORIEL_STORE is not set");
+        oriel_report_add(
+            report, "store", ORIEL_FINDING_OK,
+            "`oriel run`, mpirun and srun bring one for each job; under jax.distributed its "
+            "coordinator is used instead and decides who may connect",
+            "", "ORIEL_STORE is not set");
     else if (local && secret)
         oriel_report_add(report, "store", ORIEL_FINDING_OK, unix_why, "", "%s, with a secret",
                          address);
@@ -150,5 +200,6 @@ void oriel_probe_oriel(oriel_report *report)
     probe_options(report);
     probe_fabric(report);
     probe_own_store(report);
+    probe_launcher(report);
     probe_given_store(report);
 }

@@ -30,6 +30,10 @@ extern const char oriel_verify_help[];
  * ORIEL_EXIT_USAGE. */
 int oriel_usage_error(const char *name, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
+/* Who started this process, and as which of how many: one sentence. Returns -1,
+ * with the sentence saying so, when the environment contradicts itself. */
+int oriel_launcher_describe(char *text, size_t bytes);
+
 /* The Python interpreter that belongs to this command: the one in the same
  * folder, else python3 on PATH. Returns -1 when there is none. */
 int oriel_python_find(char *path, size_t bytes);

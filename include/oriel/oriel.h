@@ -113,10 +113,10 @@ typedef struct oriel_store {
 
 typedef struct oriel_comm_params {
     size_t struct_size;
-    int process_id;        /* -1: from ORIEL_PROCESS_ID, or 0 of 1 */
-    int num_processes;     /* 0: from ORIEL_NUM_PROCESSES, or 1 */
+    int process_id;        /* -1: from ORIEL_PROCESS_ID, mpirun or srun, or 0 of 1 */
+    int num_processes;     /* 0: from ORIEL_NUM_PROCESSES, mpirun or srun, or 1 */
     int local_ranks;       /* ranks this process holds; 0 means 1 */
-    const char *store;     /* "unix:@name" or "host:port"; NULL: from ORIEL_STORE */
+    const char *store;     /* "unix:@name" or "host:port"; NULL: ORIEL_STORE, else the job's */
     const char *secret;    /* what the job's processes prove to each other; NULL: ORIEL_SECRET */
     const oriel_store *kv; /* used instead of `store` when set */
     const char *job;       /* prefix of the keys in the store; NULL: "oriel" */

@@ -93,6 +93,7 @@ _PROTOTYPES = {
     "oriel_status_name": (ctypes.c_char_p, (_INT,)),
     "oriel_last_error": (ctypes.c_char_p, ()),
     "oriel_option_get": (_INT, (_INT, ctypes.POINTER(_Option))),
+    "oriel_place_find": (_INT, (ctypes.POINTER(_INT), ctypes.POINTER(_INT))),
     "oriel_comm_create": (_INT, (ctypes.POINTER(CommParams), _OUT)),
     "oriel_comm_destroy": (_INT, (_HANDLE,)),
     "oriel_comm_abandon": (None, (_HANDLE,)),

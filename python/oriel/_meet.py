@@ -64,10 +64,10 @@ def _check_agrees(place, state):
 
 
 def _place_of_launcher(store, secret):
-    number, count = _lib.option("ORIEL_PROCESS_ID"), _lib.option("ORIEL_NUM_PROCESSES")
-    if not count:
-        return Place(0, 1, store, secret)
-    return Place(int(number or 0), int(count), store, secret)
+    """As `oriel run`, mpirun or srun say; alone without them."""
+    number, count = ctypes.c_int(), ctypes.c_int()
+    _lib.call("oriel_place_find", ctypes.byref(number), ctypes.byref(count))
+    return Place(number.value, count.value, store, secret)
 
 
 def create_comm(place, local_ranks, job, timeout):

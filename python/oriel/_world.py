@@ -63,8 +63,9 @@ def init(
 
     Without arguments it finds its way: an initialised jax.distributed (whose
     key-value store then carries the bootstrap), the environment of `oriel run`,
-    or alone as a world of one process. By hand: `process_id`, `num_processes`
-    and `store`, an address ("unix:@name" or "host:port") that process 0 serves.
+    mpirun or srun, or alone as a world of one process. By hand: `process_id`,
+    `num_processes` and `store`, an address ("unix:@name" or "host:port") that
+    process 0 serves.
 
     With several processes it also initialises jax.distributed where that has
     not been done, so that jax.devices() spans all of them; `distributed=False`

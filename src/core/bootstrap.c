@@ -12,6 +12,7 @@
 #include "base/sys.h"
 #include "core/comm.h"
 #include "core/hash.h"
+#include "core/launcher.h"
 #include "core/store.h"
 
 enum { HEAP_ID = 0 };
@@ -287,24 +288,64 @@ static oriel_status follow(oriel_comm *comm, const struct meeting *meeting,
 
 /* Process 0 serves the store unless a launcher (or an earlier call) already
  * does: then the address is taken, and it connects like the others. */
-static oriel_status open_store(const oriel_comm *comm, const oriel_comm_params *params,
-                               oriel_store_server **server_p, oriel_store *kv_p)
+static oriel_status open_given_store(const oriel_comm *comm, const char *address,
+                                     const char *secret, oriel_store_server **server_p,
+                                     oriel_store *kv_p)
 {
-    const char *address = params->store ? params->store : oriel_config_string(ORIEL_OPT_STORE);
-    const char *secret = params->secret ? params->secret : oriel_config_string(ORIEL_OPT_SECRET);
-
-    if (address[0] == '\0')
-        return oriel_fail(ORIEL_ERR_INVALID,
-                          "num_processes is %d but there is no store to meet in: start with "
-                          "`oriel run`, or set ORIEL_STORE (and ORIEL_SECRET)",
-                          comm->num_processes);
-    *server_p = NULL;
     if (comm->process == 0) {
         oriel_status st = oriel_store_server_create(address, secret, server_p);
         if (st != ORIEL_OK && st != ORIEL_ERR_SYSTEM)
             return st;
     }
     return oriel_store_connect(address, secret, oriel_config_number(ORIEL_OPT_INIT_TIMEOUT), kv_p);
+}
+
+/* The store of a job of mpirun or srun, one for each comm: nobody but process 0
+ * of this very job can rightly hold it. */
+static oriel_status open_job_store(const oriel_comm *comm, const oriel_launcher *launcher,
+                                   const struct meeting *meeting, const char *secret,
+                                   oriel_store_server **server_p, oriel_store *kv_p)
+{
+    char address[ORIEL_ADDRESS_TEXT];
+    oriel_status st = oriel_launcher_store(launcher, meeting->prefix, address);
+
+    if (secret[0] == '\0')
+        secret = launcher->secret;
+    if (st == ORIEL_OK && comm->process == 0) {
+        st = oriel_store_server_create(address, secret, server_p);
+        if (st != ORIEL_OK)
+            return oriel_fail_in(st,
+                                 "process 0 of %s cannot hold the store of its job (is a process "
+                                 "of an earlier run left, or was it started twice?)",
+                                 launcher->name);
+    }
+    if (st != ORIEL_OK)
+        return st;
+    return oriel_store_connect(address, secret, oriel_config_number(ORIEL_OPT_INIT_TIMEOUT), kv_p);
+}
+
+static oriel_status open_store(const oriel_comm *comm, const oriel_comm_params *params,
+                               const struct meeting *meeting, oriel_store_server **server_p,
+                               oriel_store *kv_p)
+{
+    const char *address = params->store ? params->store : oriel_config_string(ORIEL_OPT_STORE);
+    const char *secret = params->secret ? params->secret : oriel_config_string(ORIEL_OPT_SECRET);
+    oriel_launcher launcher;
+    oriel_status st;
+
+    if (address[0] != '\0')
+        return open_given_store(comm, address, secret, server_p, kv_p);
+    st = oriel_launcher_find(&launcher);
+    if (st != ORIEL_OK)
+        return st;
+    /* A caller may call its processes what it likes, but then not meet by job. */
+    if (launcher.name != NULL && launcher.process_id == comm->process &&
+        launcher.num_processes == comm->num_processes)
+        return open_job_store(comm, &launcher, meeting, secret, server_p, kv_p);
+    return oriel_fail(ORIEL_ERR_INVALID,
+                      "num_processes is %d but there is no store to meet in: start with `oriel "
+                      "run`, mpirun or srun, or set ORIEL_STORE (and ORIEL_SECRET)",
+                      comm->num_processes);
 }
 
 /* A job may make several comms one after the other; its store remembers the keys
@@ -332,42 +373,52 @@ static unsigned count_meetings(const char *job)
     return count;
 }
 
-static oriel_status meet(oriel_comm *comm, const oriel_comm_params *params, const oriel_store *kv)
+/* Names the meeting that this comm is made in, and its end. */
+static oriel_status plan_meeting(const oriel_comm *comm, const oriel_comm_params *params,
+                                 struct meeting *meeting_p)
 {
     const char *job = params->job ? params->job : "oriel";
-    struct hello mine = {.num_processes = comm->num_processes,
-                         .local_ranks = params->local_ranks,
-                         .uid = (uint32_t)geteuid()};
-    struct meeting meeting = {.kv = kv};
 
     if (strlen(job) > 100)
         return oriel_fail(ORIEL_ERR_INVALID, "job has %zu characters; at most 100", strlen(job));
-    snprintf(meeting.prefix, sizeof meeting.prefix, "%s/%u", job,
+    snprintf(meeting_p->prefix, sizeof meeting_p->prefix, "%s/%u", job,
              comm->num_processes > 1 ? count_meetings(job) : 0);
-    meeting.deadline = oriel_now() + oriel_config_number(ORIEL_OPT_INIT_TIMEOUT) +
-                       (comm->process > 0 ? FOLLOWER_MARGIN_S : 0.0);
+    meeting_p->deadline = oriel_now() + oriel_config_number(ORIEL_OPT_INIT_TIMEOUT) +
+                          (comm->process > 0 ? FOLLOWER_MARGIN_S : 0.0);
+    return ORIEL_OK;
+}
+
+static oriel_status meet(oriel_comm *comm, const oriel_comm_params *params,
+                         const struct meeting *meeting)
+{
+    struct hello mine = {.num_processes = comm->num_processes,
+                         .local_ranks = params->local_ranks,
+                         .uid = (uint32_t)geteuid()};
+
     snprintf(mine.version, sizeof mine.version, "%s", ORIEL_VERSION_STRING);
     host_name(mine.host, sizeof mine.host);
-    return comm->process == 0 ? lead(comm, &meeting, &mine) : follow(comm, &meeting, &mine);
+    return comm->process == 0 ? lead(comm, meeting, &mine) : follow(comm, meeting, &mine);
 }
 
 oriel_status oriel_bootstrap(oriel_comm *comm, const oriel_comm_params *params)
 {
     oriel_store_server *server = NULL;
     oriel_store own = ORIEL_STORE_INIT;
-    const oriel_store *kv = params->kv;
+    struct meeting meeting = {.kv = params->kv};
     int opened = 0;
     oriel_status st;
 
     comm->fabric = oriel_fabrics[0];
     st = comm->fabric->probe();
-    if (st == ORIEL_OK && comm->num_processes > 1 && kv == NULL) {
-        st = open_store(comm, params, &server, &own);
+    if (st == ORIEL_OK)
+        st = plan_meeting(comm, params, &meeting);
+    if (st == ORIEL_OK && comm->num_processes > 1 && meeting.kv == NULL) {
+        st = open_store(comm, params, &meeting, &server, &own);
         opened = st == ORIEL_OK;
-        kv = &own;
+        meeting.kv = &own;
     }
     if (st == ORIEL_OK)
-        st = meet(comm, params, kv);
+        st = meet(comm, params, &meeting);
     if (opened)
         oriel_store_disconnect(&own);
     /* The others disconnect once they have read the outcome. */

@@ -5,11 +5,30 @@
 #include "base/log.h"
 #include "base/sys.h"
 #include "core/comm.h"
+#include "core/launcher.h"
+
+/* A launcher is asked only by who says nothing at all about its place. */
+static oriel_status complete_place(oriel_comm_params *params)
+{
+    if (params->num_processes == 0 && params->process_id == -1)
+        return oriel_place_find(&params->process_id, &params->num_processes);
+    if (params->num_processes == 0) {
+        params->num_processes = (int)oriel_config_number(ORIEL_OPT_NUM_PROCESSES);
+        if (params->num_processes == -1)
+            params->num_processes = 1;
+    }
+    if (params->process_id == -1)
+        params->process_id = (int)oriel_config_number(ORIEL_OPT_PROCESS_ID);
+    if (params->process_id == -1 && params->num_processes == 1)
+        params->process_id = 0;
+    return ORIEL_OK;
+}
 
 /* Fills what the caller left to the environment. */
 static oriel_status complete_params(const oriel_comm_params *given, oriel_comm_params *params_p)
 {
     oriel_comm_params params = ORIEL_COMM_PARAMS_INIT;
+    oriel_status st;
 
     if (given != NULL) {
         if (given->struct_size != sizeof params)
@@ -19,15 +38,9 @@ static oriel_status complete_params(const oriel_comm_params *given, oriel_comm_p
                               given->struct_size, sizeof params);
         params = *given;
     }
-    if (params.num_processes == 0) {
-        params.num_processes = (int)oriel_config_number(ORIEL_OPT_NUM_PROCESSES);
-        if (params.num_processes == -1)
-            params.num_processes = 1;
-    }
-    if (params.process_id == -1)
-        params.process_id = (int)oriel_config_number(ORIEL_OPT_PROCESS_ID);
-    if (params.process_id == -1 && params.num_processes == 1)
-        params.process_id = 0;
+    st = complete_place(&params);
+    if (st != ORIEL_OK)
+        return st;
     if (params.local_ranks == 0)
         params.local_ranks = 1;
     if (params.timeout_s == 0.0)
