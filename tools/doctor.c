@@ -1,5 +1,6 @@
 #include "doctor.h"
 
+#include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,6 +13,7 @@ enum { COLUMNS = 92, INDENT = 10 };
 
 const char oriel_doctor_help[] =
     "usage: oriel doctor [--json]\n"
+    "       oriel doctor --job PID [--json]\n"
     "\n"
     "Checks this machine: what is here, what is chosen and why, what is slow or missing\n"
     "and how to mend it. The system calls that oriel stands on are tried, not looked up.\n"
@@ -22,7 +24,12 @@ const char oriel_doctor_help[] =
     "  ok       as it should be\n"
     "  warn     works, but slower or less safe than it could be\n"
     "  missing  not here; oriel works without it\n"
-    "  error    oriel does not work until this is mended; exit code 1\n";
+    "  error    oriel does not work until this is mended; exit code 1\n"
+    "\n"
+    "With --job it looks at a running job of the same user instead and changes nothing\n"
+    "there: PID is any process of the job, or its launcher (oriel run, mpirun). For every\n"
+    "rank it says what that is doing, for how long and for whom it waits, then who holds\n"
+    "up the others. Exit code 2 when there is no such job.\n";
 
 static const char *const status_names[ORIEL_FINDING_STATUS_COUNT] = {
     [ORIEL_FINDING_OK] = "ok",
@@ -109,7 +116,7 @@ static void print_text(const oriel_report *report)
 
 /* Text from outside (a variable, a program's output) need not be UTF-8: what is
  * not ASCII is written byte by byte, as Latin-1. */
-static void print_string(const char *text)
+void oriel_json_string(const char *text)
 {
     putchar('"');
     for (; *text != '\0'; text++) {
@@ -128,7 +135,7 @@ static void print_string(const char *text)
 static void print_member(const char *name, const char *value, const char *after)
 {
     printf("\"%s\": ", name);
-    print_string(value);
+    oriel_json_string(value);
     fputs(after, stdout);
 }
 
@@ -151,22 +158,11 @@ static void print_json(const oriel_report *report)
 
 /* ---- the command -------------------------------------------------------- */
 
-int oriel_doctor_main(int argc, char **argv)
+static int examine_machine(int json)
 {
-    oriel_report *report;
-    int json = 0;
+    oriel_report *report = calloc(1, sizeof(*report));
     int code;
 
-    for (int i = 1; i < argc; i++) {
-        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
-            fputs(oriel_doctor_help, stdout);
-            return ORIEL_EXIT_OK;
-        }
-        if (strcmp(argv[i], "--json") != 0)
-            return oriel_usage_error("doctor", "there is no argument \"%s\"", argv[i]);
-        json = 1;
-    }
-    report = calloc(1, sizeof(*report));
     if (report == NULL) {
         fprintf(stderr, "oriel doctor: out of memory\n");
         return ORIEL_EXIT_FAILED;
@@ -183,4 +179,38 @@ int oriel_doctor_main(int argc, char **argv)
     code = report_count(report, ORIEL_FINDING_ERROR) > 0 ? ORIEL_EXIT_FAILED : ORIEL_EXIT_OK;
     free(report);
     return code;
+}
+
+/* A process id; 0 when it is none. */
+static int parse_pid(const char *text)
+{
+    char *end;
+    long pid = strtol(text, &end, 10);
+
+    return end != text && *end == '\0' && pid > 0 && pid <= INT_MAX ? (int)pid : 0;
+}
+
+int oriel_doctor_main(int argc, char **argv)
+{
+    int json = 0;
+    int pid = 0;
+
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
+            fputs(oriel_doctor_help, stdout);
+            return ORIEL_EXIT_OK;
+        }
+        if (strcmp(argv[i], "--json") == 0) {
+            json = 1;
+        } else if (strcmp(argv[i], "--job") == 0) {
+            const char *text = i + 1 < argc ? argv[++i] : "";
+
+            pid = parse_pid(text);
+            if (pid == 0)
+                return oriel_usage_error("doctor", "--job needs a process id, not \"%s\"", text);
+        } else {
+            return oriel_usage_error("doctor", "there is no argument \"%s\"", argv[i]);
+        }
+    }
+    return pid != 0 ? oriel_doctor_job(pid, json) : examine_machine(json);
 }

@@ -32,6 +32,11 @@ void oriel_report_add(oriel_report *report, const char *name, enum oriel_finding
                       const char *why, const char *mend, const char *what_fmt, ...)
     __attribute__((format(printf, 6, 7)));
 
+/* `oriel doctor --job`: the ranks of a running job. Returns the exit code. */
+int oriel_doctor_job(pid_t pid, int json);
+/* Prints a string of JSON. */
+void oriel_json_string(const char *text);
+
 void oriel_probe_machine(oriel_report *report); /* kernel, cores, memory, limits */
 void oriel_probe_system(oriel_report *report);  /* the calls oriel stands on, tried out */
 void oriel_probe_oriel(oriel_report *report);   /* options, fabric, store */

@@ -134,6 +134,8 @@ const heap_abort *oriel_comm_abort_record(const oriel_comm *comm);
 /* Collective over processes, bounded by `timeout_s`: returns the largest status
  * anybody brought, the same everywhere. */
 oriel_status oriel_comm_agree(oriel_comm *comm, oriel_status mine, double timeout_s);
+/* Local: the process that `process` waits for there; -1: it does not wait. */
+int oriel_control_missing(const oriel_heap *heap, int process);
 oriel_status oriel_watch_start(oriel_comm *comm);
 void oriel_watch_stop(oriel_comm *comm);
 

@@ -57,19 +57,28 @@ static int revoke(heap_header *h, uint32_t round)
     return ROUND(word) == round;
 }
 
-static int first_missing(const oriel_comm *comm, uint32_t round)
+static int first_missing(const oriel_heap *heap, uint32_t round)
 {
-    for (int p = 0; p < comm->num_processes; p++) {
-        if (atomic_load(&comm->heap.procs[p].control_round) <= round)
+    for (int p = 0; p < (int)heap->header->num_processes; p++) {
+        if (atomic_load(&heap->procs[p].control_round) <= round)
             return p;
     }
     return -1;
 }
 
+int oriel_control_missing(const oriel_heap *heap, int process)
+{
+    uint64_t word = atomic_load(&heap->header->control);
+
+    if ((word & REVOKED_BIT) || atomic_load(&heap->procs[process].control_round) <= ROUND(word))
+        return -1;
+    return first_missing(heap, ROUND(word));
+}
+
 /* A process that has left will not come any more. */
 static int gone(const oriel_comm *comm, uint32_t round)
 {
-    int missing = first_missing(comm, round);
+    int missing = first_missing(&comm->heap, round);
 
     return missing >= 0 && atomic_load(&comm->heap.procs[missing].state) >= PROC_LEFT;
 }
@@ -88,7 +97,7 @@ static oriel_status look_at_round(oriel_comm *comm, uint32_t round, double deadl
         return ORIEL_OK;
     if (!late && !left && !oriel_comm_aborted(comm) && !(word & REVOKED_BIT))
         return ORIEL_IN_PROGRESS;
-    missing = first_missing(comm, round);
+    missing = first_missing(&comm->heap, round);
     if (!revoke(h, round))
         return ORIEL_OK;
     if (left)

@@ -3,7 +3,12 @@
 #include "base/config.h"
 #include "core/heap.h"
 
-#define HEAP_MAGIC 0x6f7269656c303031ull /* "oriel001" */
+/* "oriel" and what the layout depends on: nobody takes another version's heap for
+ * one of its own. */
+#define HEAP_MAGIC                                                                                 \
+    ((0x6f7269656cull << 24) +                                                                     \
+     (ORIEL_VERSION_MAJOR * 4096 + ORIEL_VERSION_MINOR * 64 + ORIEL_VERSION_PATCH) * 16 +          \
+     sizeof(heap_header) + sizeof(heap_proc) + sizeof(heap_rank) + sizeof(heap_bucket))
 
 enum { MAX_CHANNEL = 4 << 20, LANE_BYTES = 128 << 10, PAGE = 4096 };
 
