@@ -22,3 +22,12 @@ def test_mpirun(processes, kind):
     reports = [json.loads(text) for text in re.findall(r"REPORT ({.*?})", output)]
     assert sorted(report["rank"] for report in reports) == list(range(processes)), output
     assert all(report["ok"] and report["size"] == processes for report in reports)
+
+
+def test_wrong_environment():
+    env = environment(OMPI_COMM_WORLD_SIZE="2", OMPI_COMM_WORLD_RANK="two")
+    status, output = run([sys.executable, "-c", "import oriel; oriel.init()"], env=env)
+    assert status == 1
+    assert output.splitlines()[-1].endswith(
+        'OMPI_COMM_WORLD_RANK="two" of mpirun is not a whole number from 0 to 1'
+    )
