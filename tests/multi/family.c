@@ -1,0 +1,71 @@
+/* labels: valgrind */
+/* processes: 3 */
+/* Every operation between processes: family [local ranks] [random calls] */
+#include "core/comm.h"
+#include "support/check.h"
+#include "support/family.h"
+#include "support/process.h"
+#include "support/ranks.h"
+#include "support/resources.h"
+
+static void edges(oriel_comm *comm, int rank)
+{
+    size_t chunk = comm->heap.header->chunk_bytes;
+    size_t n = (size_t)comm->size;
+    size_t eager = oriel_heap_eager_bytes(&comm->heap, comm->size);
+    size_t list[] = {0, eager / n, eager / n + 1, eager, eager + 1, chunk + 1, 5 * chunk};
+    unsigned seed = 0;
+
+    for (int kind = 1; kind < ORIEL_KIND_COUNT; kind++) {
+        for (unsigned i = 0; i < sizeof list / sizeof *list; i++, seed++) {
+            family_call call = {.kind = (enum oriel_kind)kind,
+                                .dtype = ORIEL_U8,
+                                .count = list[i],
+                                .row = 1,
+                                .slices = 2,
+                                .in_place = (int)(seed % 3),
+                                .seed = seed};
+            family_check(oriel_comm_world(comm), rank, &call);
+        }
+    }
+}
+
+/* Several at once, waited for in an order that differs between ranks. */
+static void in_flight(oriel_comm *comm, int rank, unsigned round)
+{
+    enum { FLIGHTS = 7 };
+    family_flight flights[FLIGHTS];
+
+    for (unsigned i = 0; i < FLIGHTS; i++) {
+        family_call call = family_random(round * FLIGHTS + i, 20000);
+        family_start(&flights[i], oriel_comm_world(comm), rank, &call);
+    }
+    for (int i = 0; i < FLIGHTS; i++)
+        family_wait(&flights[(i * (1 + rank % 5) + rank) % FLIGHTS]);
+}
+
+static void body(oriel_comm *comm, int rank, void *arg)
+{
+    const int *calls = arg;
+
+    edges(comm, rank);
+    for (unsigned i = 0; i < (unsigned)*calls; i++) {
+        family_call call = family_random(i, i % 50 == 0 ? 400 * 1000 : 4000);
+        family_check(oriel_comm_world(comm), rank, &call);
+    }
+    for (unsigned round = 0; round < (unsigned)*calls / 20; round++)
+        in_flight(comm, rank, round);
+}
+
+int main(int argc, char **argv)
+{
+    int local_ranks = process_argument(argc, argv, 1, 1);
+    int calls = process_argument(argc, argv, 2, 100);
+    test_resources before = resources_now();
+    oriel_comm *comm = process_comm(local_ranks, 60.0, NULL);
+
+    ranks_run(comm, body, &calls);
+    CHECK_OK(oriel_comm_destroy(comm));
+    resources_check(before, "after destroy");
+    return 0;
+}

@@ -1,0 +1,445 @@
+#include "support/family.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/comm.h"
+#include "support/check.h"
+
+static int reduces(const family_call *call)
+{
+    return call->kind == ORIEL_KIND_ALL_REDUCE || call->kind == ORIEL_KIND_REDUCE_SCATTER;
+}
+
+static int each_of(const family_call *call, enum oriel_kind kind)
+{
+    return call->kind == kind || call->kind == ORIEL_KIND_ALL_TO_ALL;
+}
+
+static size_t block_bytes(const family_call *call)
+{
+    return call->kind == ORIEL_KIND_BARRIER ? 0 : call->count * oriel_dtype_size(call->dtype);
+}
+
+static int in_place(const family_flight *f)
+{
+    return f->call.kind != ORIEL_KIND_RAGGED_ALL_TO_ALL &&
+           (f->call.in_place == 1 || (f->call.in_place == 2 && f->index % 2));
+}
+
+/* ---- what is sent ------------------------------------------------------------------ */
+
+/* Block `block` of what `rank` sends. */
+static void fill_block(const family_call *call, int rank, int block, unsigned char *out,
+                       size_t bytes)
+{
+    if (reduces(call)) {
+        values_fill(out, call->count, call->dtype, call->op, rank,
+                    call->seed + 1000 * (unsigned)block);
+        return;
+    }
+    for (size_t i = 0; i < bytes; i += 8) {
+        uint64_t word = values_mix(call->seed + 8 * i, (uint64_t)rank * 65536 + (uint64_t)block);
+        memcpy(out + i, &word, bytes - i < 8 ? bytes - i : 8);
+    }
+}
+
+static int root_of(const family_call *call, int n)
+{
+    return (int)(call->seed % (unsigned)n);
+}
+
+/* A permutation of some members: shifted lists with some pairs left out. */
+static int make_pairs(const family_call *call, int n, int *pairs)
+{
+    int order[FAMILY_MAX];
+    int num = 0;
+
+    for (int i = 0; i < n; i++)
+        order[i] = i;
+    for (int i = n - 1; i > 0; i--) {
+        int k = (int)(values_mix(call->seed, (uint64_t)i) % (uint64_t)(i + 1));
+        int kept = order[i];
+        order[i] = order[k];
+        order[k] = kept;
+    }
+    for (int i = 0; i < n; i++) {
+        if (call->seed % 3 == 0 && values_mix(call->seed, 99 + (uint64_t)i) % 3 == 0)
+            continue;
+        pairs[2 * num] = i;
+        pairs[2 * num++ + 1] = order[i];
+    }
+    return num;
+}
+
+static int source_of(const family_flight *f, int index)
+{
+    int pairs[2 * FAMILY_MAX];
+    int num = make_pairs(&f->call, f->n, pairs);
+
+    for (int i = 0; i < num; i++) {
+        if (pairs[2 * i + 1] == index)
+            return pairs[2 * i];
+    }
+    return -1;
+}
+
+/* ---- ragged: sizes of every pair of members ------------------------------------------ */
+
+static int64_t rows_between(const family_call *call, int from, int to, int k)
+{
+    uint64_t h = values_mix(values_mix(call->seed, (uint64_t)(from * 100 + to)), (uint64_t)k);
+
+    return h % 4 == 0 ? 0 : (int64_t)(h / 4 % (call->count + 1));
+}
+
+/* Slices lie one after the other with a row now and then that belongs to none; `by`
+ * selects what the sender has for all, or what the receiver gets from all. Returns
+ * where slice k of `other` begins, or the end. */
+static int64_t offset_in(const family_flight *f, int member, int sending, int other, int k)
+{
+    int64_t at = 0;
+
+    for (int m = 0; m < f->n; m++) {
+        for (int s = 0; s < f->call.slices; s++) {
+            at += (int64_t)((f->call.seed + (unsigned)(m + s)) % 3 == 0);
+            if (m == other && s == k)
+                return at;
+            at += sending ? rows_between(&f->call, member, m, s)
+                          : rows_between(&f->call, m, member, s);
+        }
+    }
+    return at;
+}
+
+static void make_ragged(family_flight *f)
+{
+    size_t slices = (size_t)f->call.slices;
+    size_t count = (size_t)f->n * slices;
+    int64_t *a = f->arrays = calloc(4 * count, sizeof *a);
+
+    CHECK(a != NULL, "%zu slices", count);
+    for (size_t i = 0; i < count; i++) {
+        int m = (int)(i / slices);
+        int k = (int)(i % slices);
+
+        a[i] = offset_in(f, f->index, 1, m, k);
+        a[count + i] = rows_between(&f->call, f->index, m, k);
+        a[2 * count + i] = offset_in(f, m, 0, f->index, k);
+        a[3 * count + i] = rows_between(&f->call, m, f->index, k);
+    }
+    f->ragged = (oriel_ragged){
+        .struct_size = sizeof f->ragged,
+        .row = f->call.row,
+        .send_rows = (size_t)offset_in(f, f->index, 1, f->n, 0),
+        .recv_rows = (size_t)offset_in(f, f->index, 0, f->n, 0),
+        .slices = f->call.slices,
+        .input_offsets = a,
+        .send_sizes = a + count,
+        .output_offsets = a + 2 * count,
+        .recv_sizes = a + 3 * count,
+    };
+}
+
+static void fill_ragged(const family_flight *f, int sending, unsigned char *out)
+{
+    size_t row = f->call.row * oriel_dtype_size(f->call.dtype);
+
+    for (int m = 0; m < f->n; m++) {
+        for (int k = 0; k < f->call.slices; k++) {
+            int from = sending ? f->index : m;
+            int to = sending ? m : f->index;
+
+            fill_block(&f->call, f->group->ranks[from], to * f->call.slices + k,
+                       out + (size_t)offset_in(f, f->index, sending, m, k) * row,
+                       (size_t)rows_between(&f->call, from, to, k) * row);
+        }
+    }
+}
+
+/* ---- buffers -------------------------------------------------------------------------- */
+
+static size_t send_bytes(const family_flight *f)
+{
+    if (f->call.kind == ORIEL_KIND_RAGGED_ALL_TO_ALL)
+        return f->ragged.send_rows * f->call.row * oriel_dtype_size(f->call.dtype);
+    return block_bytes(&f->call) *
+           (each_of(&f->call, ORIEL_KIND_REDUCE_SCATTER) ? (size_t)f->n : 1);
+}
+
+static size_t recv_bytes(const family_flight *f)
+{
+    if (f->call.kind == ORIEL_KIND_RAGGED_ALL_TO_ALL)
+        return f->ragged.recv_rows * f->call.row * oriel_dtype_size(f->call.dtype);
+    return block_bytes(&f->call) * (each_of(&f->call, ORIEL_KIND_ALL_GATHER) ? (size_t)f->n : 1);
+}
+
+static unsigned char *send_of(const family_flight *f)
+{
+    if (f->send.base != NULL)
+        return f->send.data;
+    return f->recv.data +
+           (f->call.kind == ORIEL_KIND_ALL_GATHER) * (size_t)f->index * block_bytes(&f->call);
+}
+
+static unsigned char *recv_of(const family_flight *f)
+{
+    if (f->recv.base != NULL)
+        return f->recv.data;
+    return f->send.data +
+           (f->call.kind == ORIEL_KIND_REDUCE_SCATTER) * (size_t)f->index * block_bytes(&f->call);
+}
+
+static void fill_send(const family_flight *f, unsigned char *out)
+{
+    size_t block = block_bytes(&f->call);
+
+    if (f->call.kind == ORIEL_KIND_RAGGED_ALL_TO_ALL)
+        fill_ragged(f, 1, out);
+    for (size_t at = 0; f->call.kind != ORIEL_KIND_RAGGED_ALL_TO_ALL && at < send_bytes(f);
+         at += block)
+        fill_block(&f->call, f->rank, (int)(at / block), out + at, block);
+}
+
+static void flight_fill(family_flight *f, oriel_group *group, int rank, const family_call *call)
+{
+    *f = (family_flight){.group = group,
+                         .rank = rank,
+                         .n = group->n,
+                         .index = oriel_group_index(group, rank),
+                         .call = *call};
+    f->num_pairs = make_pairs(call, f->n, f->pairs);
+    if (call->kind == ORIEL_KIND_RAGGED_ALL_TO_ALL)
+        make_ragged(f);
+    /* In place the longer one is both. */
+    if (!in_place(f) || call->kind != ORIEL_KIND_ALL_GATHER)
+        f->send = buffer_make(send_bytes(f), call->shift);
+    if (!in_place(f) || call->kind == ORIEL_KIND_ALL_GATHER)
+        f->recv = buffer_make(recv_bytes(f), (call->shift * 3) % 64);
+    fill_send(f, send_of(f));
+}
+
+/* ---- results ---------------------------------------------------------------------------- */
+
+static void fail(const family_flight *f, const char *what, size_t at)
+{
+    CHECK(0,
+          "%s: rank %d, %d of %d, %s, count %zu, row %zu, slices %d, in place %d, seed %u: %s "
+          "is wrong from %zu on",
+          oriel_kind_name(f->call.kind), f->rank, f->index, f->n, oriel_dtype_name(f->call.dtype),
+          f->call.count, f->call.row, f->call.slices, f->call.in_place, f->call.seed, what, at);
+}
+
+static void compare(const family_flight *f, const char *what, const unsigned char *have,
+                    const unsigned char *want, size_t bytes)
+{
+    size_t at = 0;
+
+    if (bytes == 0 || memcmp(have, want, bytes) == 0)
+        return;
+    while (have[at] == want[at])
+        at++;
+    fail(f, what, at);
+}
+
+/* What must be in recv, for kinds that move bytes. */
+static void expected(const family_flight *f, unsigned char *out)
+{
+    const family_call *c = &f->call;
+    const int *ranks = f->group->ranks;
+    size_t block = block_bytes(c);
+    int from;
+
+    switch (c->kind) {
+    case ORIEL_KIND_ALL_GATHER:
+    case ORIEL_KIND_ALL_TO_ALL:
+        for (int j = 0; j < f->n; j++)
+            fill_block(c, ranks[j], c->kind == ORIEL_KIND_ALL_TO_ALL ? f->index : 0,
+                       out + (size_t)j * block, block);
+        break;
+    case ORIEL_KIND_BROADCAST:
+        fill_block(c, ranks[root_of(c, f->n)], 0, out, block);
+        break;
+    case ORIEL_KIND_PERMUTE:
+        from = source_of(f, f->index);
+        memset(out, 0, block);
+        if (from >= 0)
+            fill_block(c, ranks[from], 0, out, block);
+        break;
+    case ORIEL_KIND_RAGGED_ALL_TO_ALL:
+        fill_ragged(f, 0, out);
+        break;
+    default:
+        break;
+    }
+}
+
+static void check_recv(const family_flight *f)
+{
+    const family_call *c = &f->call;
+    test_buffer want;
+    long wrong;
+
+    if (reduces(c)) {
+        unsigned block = c->kind == ORIEL_KIND_REDUCE_SCATTER ? (unsigned)f->index : 0;
+
+        wrong = values_wrong(recv_of(f), c->count, c->dtype, c->op, f->group->ranks, f->n,
+                             c->seed + 1000 * block);
+        if (wrong >= 0)
+            fail(f, "an element of recv", (size_t)wrong);
+        return;
+    }
+    want = buffer_make(recv_bytes(f), 0); /* what nobody writes is the same in recv */
+    expected(f, want.data);
+    compare(f, "recv", recv_of(f), want.data, recv_bytes(f));
+    buffer_free(&want);
+}
+
+/* What a call must leave as it was: in place, what recv does not cover. */
+static void check_send(const family_flight *f)
+{
+    size_t block = block_bytes(&f->call);
+    test_buffer want = buffer_make(send_bytes(f), 0);
+
+    fill_send(f, want.data);
+    for (size_t at = 0; at<send_bytes(f); at += block> 0 ? block : send_bytes(f)) {
+        size_t bytes = block > 0 && block < send_bytes(f) - at ? block : send_bytes(f) - at;
+
+        if (in_place(f) &&
+            (f->call.kind != ORIEL_KIND_REDUCE_SCATTER || at == (size_t)f->index * block))
+            continue;
+        compare(f, "send", send_of(f) + at, want.data + at, bytes);
+    }
+    buffer_free(&want);
+}
+
+static void flight_check(family_flight *f)
+{
+    check_recv(f);
+    check_send(f);
+    if (f->send.base != NULL)
+        buffer_free(&f->send);
+    if (f->recv.base != NULL)
+        buffer_free(&f->recv);
+    free(f->arrays);
+}
+
+/* ---- calls ---------------------------------------------------------------------------------- */
+
+static oriel_status call_blocking(family_flight *f)
+{
+    const family_call *c = &f->call;
+    int root = root_of(c, f->n);
+    const void *given = f->index == root || in_place(f) || c->seed % 2 ? send_of(f) : NULL;
+    unsigned char *send = send_of(f);
+    unsigned char *recv = recv_of(f);
+
+    switch (c->kind) {
+    case ORIEL_KIND_ALL_REDUCE:
+        return oriel_all_reduce(f->group, f->rank, send, recv, c->count, c->dtype, c->op);
+    case ORIEL_KIND_ALL_GATHER:
+        return oriel_all_gather(f->group, f->rank, send, recv, c->count, c->dtype);
+    case ORIEL_KIND_REDUCE_SCATTER:
+        return oriel_reduce_scatter(f->group, f->rank, send, recv, c->count, c->dtype, c->op);
+    case ORIEL_KIND_ALL_TO_ALL:
+        return oriel_all_to_all(f->group, f->rank, send, recv, c->count, c->dtype);
+    case ORIEL_KIND_BROADCAST:
+        return oriel_broadcast(f->group, f->rank, given, recv, c->count, c->dtype, root);
+    case ORIEL_KIND_PERMUTE:
+        return oriel_permute(f->group, f->rank, send, recv, c->count, c->dtype, f->pairs,
+                             f->num_pairs);
+    case ORIEL_KIND_BARRIER:
+        return oriel_barrier(f->group, f->rank);
+    default:
+        return oriel_ragged_all_to_all(f->group, f->rank, send, recv, c->dtype, &f->ragged);
+    }
+}
+
+static oriel_status call_started(family_flight *f)
+{
+    const family_call *c = &f->call;
+    int root = root_of(c, f->n);
+    unsigned char *send = send_of(f);
+    unsigned char *recv = recv_of(f);
+    oriel_request **r = &f->request;
+
+    switch (c->kind) {
+    case ORIEL_KIND_ALL_REDUCE:
+        return oriel_all_reduce_start(f->group, f->rank, send, recv, c->count, c->dtype, c->op, r);
+    case ORIEL_KIND_ALL_GATHER:
+        return oriel_all_gather_start(f->group, f->rank, send, recv, c->count, c->dtype, r);
+    case ORIEL_KIND_REDUCE_SCATTER:
+        return oriel_reduce_scatter_start(f->group, f->rank, send, recv, c->count, c->dtype, c->op,
+                                          r);
+    case ORIEL_KIND_ALL_TO_ALL:
+        return oriel_all_to_all_start(f->group, f->rank, send, recv, c->count, c->dtype, r);
+    case ORIEL_KIND_BROADCAST:
+        return oriel_broadcast_start(f->group, f->rank, send, recv, c->count, c->dtype, root, r);
+    case ORIEL_KIND_PERMUTE:
+        return oriel_permute_start(f->group, f->rank, send, recv, c->count, c->dtype, f->pairs,
+                                   f->num_pairs, r);
+    case ORIEL_KIND_BARRIER:
+        return oriel_barrier_start(f->group, f->rank, r);
+    default:
+        return oriel_ragged_all_to_all_start(f->group, f->rank, send, recv, c->dtype, &f->ragged,
+                                             r);
+    }
+}
+
+void family_check(oriel_group *group, int rank, const family_call *call)
+{
+    family_flight flight;
+
+    flight_fill(&flight, group, rank, call);
+    CHECK_OK(call_blocking(&flight));
+    flight_check(&flight);
+}
+
+void family_start(family_flight *f, oriel_group *group, int rank, const family_call *call)
+{
+    flight_fill(f, group, rank, call);
+    CHECK_OK(call_started(f));
+    /* The arrays are the caller's again. */
+    memset(f->pairs, 0xff, sizeof f->pairs);
+    if (f->arrays != NULL)
+        memset(f->arrays, 0xff, 4 * (size_t)(f->n * call->slices) * sizeof *f->arrays);
+}
+
+void family_wait(family_flight *flight)
+{
+    CHECK_OK(oriel_request_wait(flight->request));
+    flight_check(flight);
+}
+
+int family_test(family_flight *flight)
+{
+    oriel_status st = oriel_request_test(flight->request);
+
+    if (st == ORIEL_IN_PROGRESS)
+        return 0;
+    CHECK_OK(st);
+    flight_check(flight);
+    return 1;
+}
+
+family_call family_random(unsigned seed, size_t max_bytes)
+{
+    uint64_t h = values_mix(seed, 23);
+    family_call call = {.kind = (enum oriel_kind)(1 + h % (ORIEL_KIND_COUNT - 1)),
+                        .dtype = (oriel_dtype)(h / 8 % ORIEL_DTYPE_COUNT),
+                        .op = (oriel_redop)(h / 256 % ORIEL_REDOP_COUNT),
+                        .row = 1 + h / 1024 % 5,
+                        .slices = 1 + (int)(h / 8192 % 3),
+                        .shift = h / 65536 % 4 == 0 ? h / 262144 % 64 : 0,
+                        .in_place = (int)(h / 16777216 % 3),
+                        .seed = seed};
+    size_t most = max_bytes / oriel_dtype_size(call.dtype);
+
+    if (call.kind == ORIEL_KIND_RAGGED_ALL_TO_ALL)
+        most /= call.row * (size_t)call.slices;
+    /* Sizes of all magnitudes alike. */
+    for (uint64_t bits = h >> 28 & 63; bits > 0 && most > 1; bits /= 2)
+        most = bits & 1 ? most / 3 : most;
+    call.count = values_mix(h, 3) % (most + 1);
+    return call;
+}

@@ -1,0 +1,47 @@
+/* One call of any operation as a test makes it: what each member sends follows from
+ * the call alone, so every member knows what it must get. Buffers lie between guard
+ * bytes, results start as something else, and inputs are looked at afterwards. */
+#ifndef TESTS_SUPPORT_FAMILY_H
+#define TESTS_SUPPORT_FAMILY_H
+
+#include "core/trace.h"
+#include "support/values.h"
+
+typedef struct family_call {
+    enum oriel_kind kind;
+    oriel_dtype dtype;
+    oriel_redop op;
+    size_t count;  /* elements of a block; ragged: rows of a slice at most */
+    size_t row;    /* ragged: elements of a row */
+    int slices;    /* ragged */
+    size_t shift;  /* bytes off a cache line */
+    int in_place;  /* 1: yes, 2: every second member */
+    unsigned seed; /* root, permutation and sizes follow from it */
+} family_call;
+
+enum { FAMILY_MAX = 64 };
+
+typedef struct family_flight {
+    oriel_group *group;
+    int rank, n, index;
+    family_call call;
+    test_buffer send, recv; /* in place only one of them */
+    int pairs[2 * FAMILY_MAX];
+    int num_pairs;
+    oriel_ragged ragged;
+    int64_t *arrays;
+    oriel_request *request;
+} family_flight;
+
+/* Blocking. */
+void family_check(oriel_group *group, int rank, const family_call *call);
+
+void family_start(family_flight *flight, oriel_group *group, int rank, const family_call *call);
+void family_wait(family_flight *flight);
+/* Whether it is done. */
+int family_test(family_flight *flight);
+
+/* A call whose every property follows from `seed`, with blocks of at most `max_bytes`. */
+family_call family_random(unsigned seed, size_t max_bytes);
+
+#endif
