@@ -1,0 +1,516 @@
+/* labels: tsan valgrind */
+/* Operations asked for wrongly, or differently by different ranks: everybody is told,
+ * with the values. */
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "ops/op.h"
+#include "support/check.h"
+#include "support/family.h"
+#include "support/ranks.h"
+
+static const double patience_s = 20.0;
+
+/* ---- wrong arguments -------------------------------------------------------------------- */
+
+enum { MEMBERS = 3, ROOM = 64 };
+
+static float from[ROOM];
+static float into[ROOM];
+static const int twice_from[] = {0, 1, 0, 2};
+static const int twice_to[] = {0, 1, 2, 1};
+static const int outside[] = {0, 1, 1, 3};
+static const int below[] = {-1, 1};
+
+/* One argument of each is wrong, as the sentence says. */
+static const struct bad {
+    const char *says;
+    oriel_op op;
+} bads[] = {
+    {"count is 4611686018427387904",
+     {.kind = ORIEL_KIND_ALL_GATHER,
+      .dtype = ORIEL_U8,
+      .send = from,
+      .recv = into,
+      .count = (size_t)1 << 62}},
+    {"of 3 members",
+     {.kind = ORIEL_KIND_ALL_TO_ALL,
+      .dtype = ORIEL_F32,
+      .send = from,
+      .recv = into,
+      .count = (size_t)1 << 44}},
+    {"of 3 members",
+     {.kind = ORIEL_KIND_REDUCE_SCATTER,
+      .dtype = ORIEL_C128,
+      .send = from,
+      .recv = into,
+      .count = (size_t)1 << 43}},
+    {"dtype is 77",
+     {.kind = ORIEL_KIND_ALL_GATHER,
+      .dtype = (oriel_dtype)77,
+      .send = from,
+      .recv = into,
+      .count = 1}},
+    {"send is NULL",
+     {.kind = ORIEL_KIND_ALL_TO_ALL, .dtype = ORIEL_F32, .send = NULL, .recv = into, .count = 1}},
+    {"recv is NULL",
+     {.kind = ORIEL_KIND_PERMUTE, .dtype = ORIEL_F32, .send = from, .recv = NULL, .count = 1}},
+    {"op is 9",
+     {.kind = ORIEL_KIND_REDUCE_SCATTER,
+      .dtype = ORIEL_F32,
+      .redop = (oriel_redop)9,
+      .send = from,
+      .recv = into,
+      .count = 1}},
+    {"overlap",
+     {.kind = ORIEL_KIND_ALL_GATHER,
+      .dtype = ORIEL_F32,
+      .send = from + 2,
+      .recv = from,
+      .count = 4}},
+    {"overlap",
+     {.kind = ORIEL_KIND_ALL_GATHER,
+      .dtype = ORIEL_F32,
+      .send = from + 4,
+      .recv = from,
+      .count = 4}}, /* member 1's place */
+    {"overlap",
+     {.kind = ORIEL_KIND_REDUCE_SCATTER,
+      .dtype = ORIEL_F32,
+      .send = from,
+      .recv = from + 4,
+      .count = 4}},
+    {"overlap",
+     {.kind = ORIEL_KIND_REDUCE_SCATTER,
+      .dtype = ORIEL_F32,
+      .send = from,
+      .recv = from + 11,
+      .count = 4}},
+    {"overlap",
+     {.kind = ORIEL_KIND_ALL_TO_ALL,
+      .dtype = ORIEL_F32,
+      .send = from,
+      .recv = from + 11,
+      .count = 4}},
+    {"overlap",
+     {.kind = ORIEL_KIND_BROADCAST,
+      .dtype = ORIEL_F32,
+      .send = from,
+      .recv = from + 1,
+      .count = 4}},
+    {"root is 3 in a group of 3",
+     {.kind = ORIEL_KIND_BROADCAST,
+      .dtype = ORIEL_F32,
+      .send = from,
+      .recv = into,
+      .count = 1,
+      .root = 3}},
+    {"root is -1",
+     {.kind = ORIEL_KIND_BROADCAST,
+      .dtype = ORIEL_F32,
+      .send = from,
+      .recv = into,
+      .count = 1,
+      .root = -1}},
+    {"num_pairs is 4",
+     {.kind = ORIEL_KIND_PERMUTE,
+      .dtype = ORIEL_F32,
+      .send = from,
+      .recv = into,
+      .count = 1,
+      .pairs = outside,
+      .num_pairs = 4}},
+    {"num_pairs is -1",
+     {.kind = ORIEL_KIND_PERMUTE,
+      .dtype = ORIEL_F32,
+      .send = from,
+      .recv = into,
+      .count = 1,
+      .pairs = outside,
+      .num_pairs = -1}},
+    {"pairs is NULL",
+     {.kind = ORIEL_KIND_PERMUTE,
+      .dtype = ORIEL_F32,
+      .send = from,
+      .recv = into,
+      .count = 1,
+      .pairs = NULL,
+      .num_pairs = 1}},
+    {"pairs[3] is 3 in a group of 3",
+     {.kind = ORIEL_KIND_PERMUTE,
+      .dtype = ORIEL_F32,
+      .send = from,
+      .recv = into,
+      .count = 1,
+      .pairs = outside,
+      .num_pairs = 2}},
+    {"pairs[0] is -1",
+     {.kind = ORIEL_KIND_PERMUTE,
+      .dtype = ORIEL_F32,
+      .send = from,
+      .recv = into,
+      .count = 1,
+      .pairs = below,
+      .num_pairs = 1}},
+    {"pairs[2] makes member 0 a source twice",
+     {.kind = ORIEL_KIND_PERMUTE,
+      .dtype = ORIEL_F32,
+      .send = from,
+      .recv = into,
+      .count = 1,
+      .pairs = twice_from,
+      .num_pairs = 2}},
+    {"pairs[3] makes member 1 a destination twice",
+     {.kind = ORIEL_KIND_PERMUTE,
+      .dtype = ORIEL_F32,
+      .send = from,
+      .recv = into,
+      .count = 1,
+      .pairs = twice_to,
+      .num_pairs = 2}},
+    {"ragged is NULL",
+     {.kind = ORIEL_KIND_RAGGED_ALL_TO_ALL, .dtype = ORIEL_F32, .send = from, .recv = into}},
+};
+
+static oriel_status call(oriel_group *group, int rank, const oriel_op *op)
+{
+    switch (op->kind) {
+    case ORIEL_KIND_ALL_REDUCE:
+        return oriel_all_reduce(group, rank, op->send, op->recv, op->count, op->dtype, op->redop);
+    case ORIEL_KIND_ALL_GATHER:
+        return oriel_all_gather(group, rank, op->send, op->recv, op->count, op->dtype);
+    case ORIEL_KIND_REDUCE_SCATTER:
+        return oriel_reduce_scatter(group, rank, op->send, op->recv, op->count, op->dtype,
+                                    op->redop);
+    case ORIEL_KIND_ALL_TO_ALL:
+        return oriel_all_to_all(group, rank, op->send, op->recv, op->count, op->dtype);
+    case ORIEL_KIND_BROADCAST:
+        return oriel_broadcast(group, rank, op->send, op->recv, op->count, op->dtype, op->root);
+    case ORIEL_KIND_PERMUTE:
+        return oriel_permute(group, rank, op->send, op->recv, op->count, op->dtype, op->pairs,
+                             op->num_pairs);
+    case ORIEL_KIND_BARRIER:
+        return oriel_barrier(group, rank);
+    default:
+        return oriel_ragged_all_to_all(group, rank, op->send, op->recv, op->dtype, op->ragged);
+    }
+}
+
+static void test_bad_arguments(void **state)
+{
+    oriel_comm *comm = ranks_comm(MEMBERS, patience_s, NULL);
+    oriel_group *world = oriel_comm_world(comm);
+
+    (void)state;
+    memset(into, 0x11, sizeof into);
+    for (size_t i = 0; i < sizeof bads / sizeof *bads; i++) {
+        CHECK_IS(ORIEL_ERR_INVALID, call(world, 0, &bads[i].op));
+        check_says(bads[i].says, NULL);
+    }
+    for (size_t i = 0; i < sizeof into; i++)
+        assert_int_equal(((unsigned char *)into)[i], 0x11);
+    CHECK_IS(ORIEL_ERR_INVALID, oriel_barrier(NULL, 0));
+    check_says("group is NULL", NULL);
+    CHECK_IS(ORIEL_ERR_INVALID, oriel_barrier(world, 3));
+    check_says("rank is 3", NULL);
+    CHECK_IS(ORIEL_ERR_INVALID, oriel_barrier_start(world, 0, NULL));
+    check_says("request_p is NULL", NULL);
+    CHECK_OK(oriel_comm_check(comm));
+    assert_int_equal(oriel_comm_destroy(comm), ORIEL_OK);
+}
+
+/* ---- wrong sizes that one member can see -------------------------------------------------- */
+
+static const int64_t fine[] = {0, 0, 0};
+static const int64_t negative[] = {0, -5, 0};
+static const int64_t large[] = {0, 0, 7};
+static const int64_t huge[] = {0, INT64_MAX, 0};
+
+static const struct bad_ragged {
+    const char *says;
+    oriel_ragged ragged;
+} bad_raggeds[] = {
+    {"struct_size is 8", {8, 1, 6, 6, 1, fine, fine, fine, fine}},
+    {"slices is 0", {sizeof(oriel_ragged), 1, 6, 6, 0, fine, fine, fine, fine}},
+    {"slices is -1", {sizeof(oriel_ragged), 1, 6, 6, -1, fine, fine, fine, fine}},
+    {"row is 4611686018427387904",
+     {sizeof(oriel_ragged), (size_t)1 << 62, 6, 6, 1, fine, fine, fine, fine}},
+    {"send_rows is 70368744177664",
+     {sizeof(oriel_ragged), 1, (size_t)1 << 46, 6, 1, fine, fine, fine, fine}},
+    {"recv_rows is 70368744177664",
+     {sizeof(oriel_ragged), 1, 6, (size_t)1 << 46, 1, fine, fine, fine, fine}},
+    {"input_offsets is NULL", {sizeof(oriel_ragged), 1, 6, 6, 1, NULL, fine, fine, fine}},
+    {"send_sizes is NULL", {sizeof(oriel_ragged), 1, 6, 6, 1, fine, NULL, fine, fine}},
+    {"output_offsets is NULL", {sizeof(oriel_ragged), 1, 6, 6, 1, fine, fine, NULL, fine}},
+    {"recv_sizes is NULL", {sizeof(oriel_ragged), 1, 6, 6, 1, fine, fine, fine, NULL}},
+    {"input_offsets[1] is -5", {sizeof(oriel_ragged), 1, 6, 6, 1, negative, fine, fine, fine}},
+    {"send_sizes[1] is -5", {sizeof(oriel_ragged), 1, 6, 6, 1, fine, negative, fine, fine}},
+    {"output_offsets[1] is -5", {sizeof(oriel_ragged), 1, 6, 6, 1, fine, fine, negative, fine}},
+    {"recv_sizes[1] is -5", {sizeof(oriel_ragged), 1, 6, 6, 1, fine, fine, fine, negative}},
+    {"input_offsets[2] is 7", {sizeof(oriel_ragged), 1, 6, 6, 1, large, fine, fine, fine}},
+    {"send_sizes[2] is 7", {sizeof(oriel_ragged), 1, 6, 6, 1, fine, large, fine, fine}},
+    {"send_sizes[1] is 9223372036854775807",
+     {sizeof(oriel_ragged), 1, 6, 6, 1, large, huge, fine, fine}},
+};
+
+static void test_bad_sizes(void **state)
+{
+    oriel_comm *comm = ranks_comm(MEMBERS, patience_s, NULL);
+    oriel_group *world = oriel_comm_world(comm);
+    oriel_ragged good = {sizeof good, 1, 6, 6, 1, fine, fine, fine, fine};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof bad_raggeds / sizeof *bad_raggeds; i++) {
+        CHECK_IS(ORIEL_ERR_INVALID,
+                 oriel_ragged_all_to_all(world, 0, from, into, ORIEL_F32, &bad_raggeds[i].ragged));
+        check_says(bad_raggeds[i].says, NULL);
+    }
+    CHECK_IS(ORIEL_ERR_INVALID, oriel_ragged_all_to_all(world, 0, from, from, ORIEL_F32, &good));
+    check_says("overlap", NULL);
+    CHECK_IS(ORIEL_ERR_INVALID, oriel_ragged_all_to_all(world, 0, NULL, into, ORIEL_F32, &good));
+    check_says("send is NULL", NULL);
+    CHECK_OK(oriel_comm_check(comm));
+    assert_int_equal(oriel_comm_destroy(comm), ORIEL_OK);
+}
+
+/* ---- different calls ------------------------------------------------------------------------ */
+
+enum { LONG = 20000 };
+
+/* Two thirds of a circle each; the same ones in another order; another. */
+static const int circle[] = {0, 1, 1, 2, 2, 0};
+static const int circle_again[] = {2, 0, 0, 1, 1, 2};
+static const int back[] = {1, 0, 2, 1, 0, 2};
+
+struct different {
+    oriel_op usual, odd; /* without buffers */
+    const char *says[2];
+};
+
+static const struct different differents[] = {
+    {{.kind = ORIEL_KIND_ALL_GATHER, .count = 100},
+     {.kind = ORIEL_KIND_ALL_TO_ALL, .count = 100},
+     {"all_gather of 100 bytes", "all_to_all of 100 bytes"}},
+    {{.kind = ORIEL_KIND_BROADCAST, .count = 100, .root = 1},
+     {.kind = ORIEL_KIND_BROADCAST, .count = 100, .root = 2},
+     {"from root 1", "from root 2"}},
+    {{.kind = ORIEL_KIND_BROADCAST, .count = LONG, .root = 1},
+     {.kind = ORIEL_KIND_BROADCAST, .count = LONG, .root = 2},
+     {"from root 1", "from root 2"}},
+    {{.kind = ORIEL_KIND_PERMUTE, .count = 100, .pairs = circle, .num_pairs = 3},
+     {.kind = ORIEL_KIND_PERMUTE, .count = 100, .pairs = back, .num_pairs = 3},
+     {"permute of 100 bytes", "by permutation"}},
+    {{.kind = ORIEL_KIND_PERMUTE, .count = LONG, .pairs = circle, .num_pairs = 3},
+     {.kind = ORIEL_KIND_PERMUTE, .count = LONG, .pairs = circle, .num_pairs = 2},
+     {"permute of 20000 bytes", "by permutation"}},
+    {{.kind = ORIEL_KIND_REDUCE_SCATTER, .count = 10},
+     {.kind = ORIEL_KIND_REDUCE_SCATTER, .count = LONG},
+     {"reduce_scatter sum of 10 bytes", "reduce_scatter sum of 20000 bytes"}},
+    {{.kind = ORIEL_KIND_BARRIER},
+     {.kind = ORIEL_KIND_ALL_REDUCE, .count = 5},
+     {"barrier", "all_reduce sum of 5 bytes"}},
+};
+
+static void ask(oriel_comm *comm, int rank, void *arg)
+{
+    const struct different *d = arg;
+    oriel_op op = rank == 1 ? d->odd : d->usual;
+    test_buffer send = buffer_make(MEMBERS * LONG, 0);
+    test_buffer recv = buffer_make(MEMBERS * LONG, 0);
+
+    op.dtype = ORIEL_U8;
+    op.send = send.data;
+    op.recv = recv.data;
+    CHECK_IS(ORIEL_ERR_MISMATCH, call(oriel_comm_world(comm), rank, &op));
+    check_says(d->says[0], d->says[1], "rank 1", NULL);
+    CHECK(values_unpoisoned(recv.data, oriel_op_recv_count(&op, MEMBERS), ORIEL_U8) < 0,
+          "recv is not poisoned");
+    buffer_free(&send);
+    buffer_free(&recv);
+}
+
+static void test_different(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof differents / sizeof *differents; i++) {
+        for (int direct = 0; direct <= 1; direct++) {
+            oriel_comm *comm =
+                ranks_comm(MEMBERS, patience_s, "ORIEL_DIRECT", direct ? "1" : "0", NULL);
+
+            ranks_run(comm, ask, (void *)(uintptr_t)&differents[i]);
+            CHECK_IS(ORIEL_ERR_REVOKED, oriel_comm_check(comm));
+            CHECK_OK(oriel_comm_destroy(comm));
+        }
+    }
+}
+
+/* The same pairs in another order are the same permutation. */
+static void turned_pairs(oriel_comm *comm, int rank, void *arg)
+{
+    int send = rank;
+    int recv = -1;
+
+    (void)arg;
+    CHECK_OK(oriel_permute(oriel_comm_world(comm), rank, &send, &recv, 1, ORIEL_S32,
+                           rank == 0 ? circle_again : circle, 3));
+    CHECK(recv == (rank + 2) % 3, "rank %d got %d", rank, recv);
+}
+
+static void test_turned_pairs(void **state)
+{
+    (void)state;
+    for (int direct = 0; direct <= 1; direct++) {
+        oriel_comm *comm =
+            ranks_comm(MEMBERS, patience_s, "ORIEL_DIRECT", direct ? "1" : "0", NULL);
+
+        ranks_run(comm, turned_pairs, NULL);
+        CHECK_OK(oriel_comm_destroy(comm));
+    }
+}
+
+/* ---- ragged: sizes that only two together can see to be wrong ------------------------------- */
+
+enum { SLICES = 40 }; /* more than one line of them */
+
+struct disagreement {
+    size_t rows;            /* of a slice */
+    int from, to, slice;    /* where */
+    int64_t expect, offset; /* what is added to it there */
+    oriel_status status;
+    const char *says[2];
+};
+
+static const struct disagreement disagreements[] = {
+    {3,
+     0,
+     2,
+     7,
+     1,
+     0,
+     ORIEL_ERR_MISMATCH,
+     {"rank 0 sends 3 rows to rank 2 in slice 7", "expects 4 rows"}},
+    {2000,
+     2,
+     1,
+     39,
+     -2000,
+     0,
+     ORIEL_ERR_MISMATCH,
+     {"rank 2 sends 2000 rows to rank 1 in slice 39", "expects 0 rows"}},
+    {3, 1, 1, 0, 5, 0, ORIEL_ERR_MISMATCH, {"rank 1 sends 3 rows to rank 1", "expects 8 rows"}},
+    {3,
+     1,
+     0,
+     39,
+     0,
+     1000,
+     ORIEL_ERR_INVALID,
+     {"rank 1 sends 3 rows to row 1237 of rank 0 in slice 39", "has 360 rows"}},
+    {3,
+     2,
+     2,
+     39,
+     0,
+     1,
+     ORIEL_ERR_INVALID,
+     {"rank 2 sends 3 rows to row 358 of rank 2 in slice 39", "has 360 rows"}},
+    {3,
+     0,
+     1,
+     0,
+     0,
+     INT64_MAX,
+     ORIEL_ERR_INVALID,
+     {"rank 0 sends 3 rows to row 9223372036854775807 of rank 1", "has 360 rows"}},
+};
+
+static void disagree(oriel_comm *comm, int rank, void *arg)
+{
+    const struct disagreement *d = arg;
+    int64_t input[MEMBERS * SLICES], sizes[MEMBERS * SLICES], output[MEMBERS * SLICES],
+        expected[MEMBERS * SLICES];
+    size_t rows = MEMBERS * SLICES * d->rows;
+    test_buffer send = buffer_make(rows, 0);
+    test_buffer recv = buffer_make(rows, 0);
+    oriel_ragged ragged = {sizeof ragged, 1, rows, rows, SLICES, input, sizes, output, expected};
+
+    for (int i = 0; i < MEMBERS * SLICES; i++) {
+        int at = d->to * SLICES + d->slice;
+
+        input[i] = i * (int64_t)d->rows;
+        sizes[i] = expected[i] = (int64_t)d->rows;
+        output[i] = (rank * SLICES + i % SLICES) * (int64_t)d->rows;
+        if (rank == d->from && i == at)
+            output[i] = d->offset == INT64_MAX ? INT64_MAX : output[i] + d->offset;
+        if (rank == d->to && i == d->from * SLICES + d->slice)
+            expected[i] += d->expect;
+    }
+    CHECK_IS(d->status, oriel_ragged_all_to_all(oriel_comm_world(comm), rank, send.data, recv.data,
+                                                ORIEL_U8, &ragged));
+    check_says("ragged_all_to_all of rows of 1 bytes of u8 in 40 slices", d->says[0], d->says[1],
+               NULL);
+    CHECK(values_unpoisoned(recv.data, rows, ORIEL_U8) < 0, "recv is not poisoned");
+    buffer_free(&send);
+    buffer_free(&recv);
+}
+
+static void test_ragged_disagreement(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof disagreements / sizeof *disagreements; i++) {
+        for (int mode = 0; mode < 3; mode++) {
+            oriel_comm *comm = ranks_comm(MEMBERS, patience_s, "ORIEL_DIRECT", mode ? "0" : "1",
+                                          "ORIEL_CHUNK", mode == 2 ? "1K" : "128K", NULL);
+
+            ranks_run(comm, disagree, (void *)(uintptr_t)&disagreements[i]);
+            CHECK_IS(ORIEL_ERR_REVOKED, oriel_comm_check(comm));
+            CHECK_OK(oriel_comm_destroy(comm));
+        }
+    }
+}
+
+/* A group of one has nobody to revoke the comm for. */
+static void test_ragged_alone(void **state)
+{
+    static const int64_t zero[] = {0}, two[] = {2}, three[] = {3};
+    oriel_comm *comm = ranks_comm(1, patience_s, NULL);
+    oriel_group *world = oriel_comm_world(comm);
+    oriel_ragged good = {sizeof good, 1, 4, 4, 1, zero, two, two, two};
+    oriel_ragged bad = {sizeof bad, 1, 4, 4, 1, zero, two, zero, three};
+    oriel_ragged outside_it = {sizeof bad, 1, 4, 4, 1, zero, two, three, two};
+    int send[4] = {1, 2, 3, 4};
+    int recv[4] = {7, 7, 7, 7};
+
+    (void)state;
+    CHECK_OK(oriel_ragged_all_to_all(world, 0, send, recv, ORIEL_S32, &good));
+    assert_true(recv[0] == 7 && recv[1] == 7 && recv[2] == 1 && recv[3] == 2);
+    CHECK_IS(ORIEL_ERR_MISMATCH, oriel_ragged_all_to_all(world, 0, send, recv, ORIEL_S32, &bad));
+    check_says("sends 2 rows", "expects 3 rows", NULL);
+    assert_true(recv[0] == INT32_MIN && recv[3] == INT32_MIN);
+    CHECK_IS(ORIEL_ERR_INVALID,
+             oriel_ragged_all_to_all(world, 0, send, recv, ORIEL_S32, &outside_it));
+    check_says("row 3", "has 4 rows", NULL);
+    CHECK_OK(oriel_comm_check(comm));
+    assert_int_equal(oriel_comm_destroy(comm), ORIEL_OK);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_bad_arguments),       cmocka_unit_test(test_bad_sizes),
+        cmocka_unit_test(test_different),           cmocka_unit_test(test_turned_pairs),
+        cmocka_unit_test(test_ragged_disagreement), cmocka_unit_test(test_ragged_alone),
+    };
+
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
