@@ -4,6 +4,7 @@
 #include "core/cell.h"
 #include "core/hash.h"
 #include "core/lane.h"
+#include "core/style.h"
 
 /* The word: four counters of 12 bits and two flags. Counters cannot overflow
  * into each other: at most HEAP_MAX_RANKS members count once each. */
@@ -140,6 +141,7 @@ static int make_cell(const oriel_heap *heap, heap_bucket *bucket, int way, int r
     cell->owner = rank;
     cell->block = block;
     cell->channel = channel;
+    cell->style = channel >= 0 ? oriel_style_choose(heap, key, record) : 0;
     cell->lane = is_first(key) ? oriel_lane_take(heap, rank, (int)record->n) : -1;
     atomic_store_explicit(&cell->next_chunk, 0, memory_order_relaxed);
     atomic_store_explicit(&cell->done_chunks, 0, memory_order_relaxed);

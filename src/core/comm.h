@@ -89,6 +89,7 @@ typedef struct oriel_waiter {
     uint32_t turns;
     uint32_t bell; /* as it was when the waiter announced itself */
     int announced; /* counted in `sleepers`: ringers ring */
+    int patient;   /* spins longer */
 } oriel_waiter;
 
 /* Rings one process: call it after the state change that it should see. Costs a

@@ -72,7 +72,8 @@ oriel_status oriel_heap_plan(const int *local_ranks, int num_processes, heap_hea
         return st;
     h.procs_at = round_up(sizeof h, PAGE);
     h.ranks_at = round_up(h.procs_at + h.num_processes * sizeof(heap_proc), PAGE);
-    h.buckets_at = round_up(h.ranks_at + h.num_ranks * sizeof(heap_rank), PAGE);
+    h.styles_at = round_up(h.ranks_at + h.num_ranks * sizeof(heap_rank), PAGE);
+    h.buckets_at = round_up(h.styles_at + HEAP_STYLES * sizeof(heap_style), PAGE);
     h.pools_at = round_up(h.buckets_at + HEAP_BUCKETS * sizeof(heap_bucket), PAGE);
     h.bytes = h.pools_at + h.num_ranks * h.pool_bytes;
     memcpy(header_p, &h, sizeof h);
@@ -89,6 +90,7 @@ static void locate(oriel_segment segment, oriel_heap *heap_p)
         .header = h,
         .procs = (heap_proc *)(void *)(base + h->procs_at),
         .ranks = (heap_rank *)(void *)(base + h->ranks_at),
+        .styles = (heap_style *)(void *)(base + h->styles_at),
         .buckets = (heap_bucket *)(void *)(base + h->buckets_at),
         .pools = base + h->pools_at,
     };

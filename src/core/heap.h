@@ -1,7 +1,7 @@
 /* The layout of a comm's heap: one shared segment per machine that every
  * process maps. Positions are offsets, since each process maps it elsewhere.
  *
- *   header | processes | ranks (trace rings) | buckets (cells) | pools
+ *   header | processes | ranks (trace rings) | styles | buckets (cells) | pools
  *
  * Each rank owns a pool: small blocks (member table and eager payload of one
  * operation), channels (staging of one large operation) and lanes (what a group
@@ -23,6 +23,8 @@ enum {
     HEAP_MAX_LANES = 64,    /* the same */
     HEAP_MAX_RANKS = 1024,
     HEAP_TEXT = 256,
+    HEAP_STYLES = 256,    /* a power of two is not needed; collisions do no harm */
+    HEAP_STYLE_COUNT = 4, /* see style.h */
 };
 
 #define HEAP_ALIGNED __attribute__((aligned(HEAP_LINE)))
@@ -107,10 +109,16 @@ typedef struct heap_cell {
     int32_t owner;       /* rank whose pool the block and the channel are of */
     int32_t block;
     int32_t channel; /* -1: none */
+    uint32_t style;  /* staged: how its data is copied, see style.h */
     int32_t lane;    /* taken for the group by its first call, of the owner's pool; -1: none */
 } HEAP_ALIGNED heap_cell;
 
 typedef struct heap_lane heap_lane; /* see lane.c */
+
+typedef struct heap_style {
+    _Atomic uint32_t cost[HEAP_STYLE_COUNT]; /* 0: not known */
+    _Atomic uint32_t turns;
+} heap_style;
 
 typedef struct heap_bucket {
     _Atomic uint32_t lock; /* 0: free, else 1 + rank of the holder */
@@ -140,7 +148,7 @@ typedef struct heap_header {
     uint64_t block_bytes;
     uint64_t channel_bytes;
     uint64_t lane_bytes;
-    uint64_t procs_at, ranks_at, buckets_at, pools_at, pool_bytes;
+    uint64_t procs_at, ranks_at, styles_at, buckets_at, pools_at, pool_bytes;
     HEAP_ALIGNED _Atomic uint64_t control; /* process barrier: see control.c */
     _Atomic uint32_t control_vote[2];
     _Atomic uint64_t window_bytes;        /* what the window being made was asked for */
@@ -153,6 +161,7 @@ typedef struct oriel_heap {
     heap_header *header;
     heap_proc *procs;
     heap_rank *ranks;
+    heap_style *styles;
     heap_bucket *buckets;
     char *pools;
 } oriel_heap;

@@ -12,10 +12,9 @@
 #include "core/comm.h"
 
 #define NAP_S 0.05
-/* Where ranks outnumber cores each turn of a spin gives the core away, and going
- * to sleep costs two system calls more, one of them the ringer's: so it pays to
- * spin longer there. */
-#define YIELDING_SPINS 4.0
+/* A thread that waits in a call of its own has nothing better to do, and being woken
+ * costs it more than many small operations: it spins longer than one of XLA's. */
+#define PATIENT_SPINS 100.0
 
 /* Called after the fence that follows the change. */
 static void ring(const oriel_comm *comm, int process)
@@ -74,7 +73,7 @@ void oriel_waiter_end(oriel_comm *comm, oriel_waiter *waiter)
 {
     if (waiter->announced)
         atomic_fetch_sub(&comm->heap.procs[comm->process].sleepers, 1);
-    *waiter = (oriel_waiter){0};
+    *waiter = (oriel_waiter){.patient = waiter->patient};
 }
 
 /* Whether the waiter has spun for its time. The clock is read once in 32 turns: it
@@ -87,7 +86,7 @@ static int spun(const oriel_comm *comm, oriel_waiter *waiter)
         return 0;
     now = oriel_now();
     if (waiter->spin_until == 0.0)
-        waiter->spin_until = now + comm->spin * (comm->oversubscribed ? YIELDING_SPINS : 1.0);
+        waiter->spin_until = now + comm->spin * (waiter->patient ? PATIENT_SPINS : 1.0);
     return now >= waiter->spin_until;
 }
 

@@ -4,8 +4,6 @@
  *
  * Within a chunk, member j reduces slice j: it finds the others' slices j in their
  * slots, and leaves the result at slice j of its own slot, which nobody else uses. */
-#include <string.h>
-
 #include "ops/reduce.h"
 #include "ops/transfer.h"
 
@@ -37,8 +35,8 @@ static void publish(oriel_request *request, const struct stage *s, uint32_t chun
     size_t at;
     size_t own = slice_of(len, request->record.n, request->index, &at);
 
-    memcpy(to, from, at);
-    memcpy(to + at + own, from + at + own, len - at - own);
+    oriel_op_copy(to, from, at, s->stream_out);
+    oriel_op_copy(to + at + own, from + at + own, len - at - own, s->stream_out);
 }
 
 static void reduce_slice(oriel_request *request, const struct stage *s, uint32_t chunk)
@@ -49,13 +47,18 @@ static void reduce_slice(oriel_request *request, const struct stage *s, uint32_t
     size_t from = (size_t)chunk * s->slot + at;
     const void *src[HEAP_MAX_RANKS];
     char *mine = oriel_stage_slot(s, request->index, chunk) + at;
+    char *recv = (char *)op->recv + from;
 
     for (int i = 0; i < request->group->n; i++)
         src[i] = oriel_stage_slot(s, i, chunk) + at;
     src[request->index] = (const char *)op->send + from;
-    oriel_reduce(mine, src, request->group->n, len / oriel_dtype_size(op->dtype), op->dtype,
-                 op->redop);
-    memcpy((char *)op->recv + from, mine, len);
+    /* What stays in the cache first: it is read again at once. */
+    oriel_reduce(s->stream_out ? recv : mine, src, request->group->n,
+                 len / oriel_dtype_size(op->dtype), op->dtype, op->redop);
+    if (s->stream_out)
+        oriel_op_copy(mine, recv, len, 1);
+    else
+        oriel_op_copy(recv, mine, len, s->stream_in);
 }
 
 static void gather(oriel_request *request, const struct stage *s, uint32_t chunk)
@@ -67,7 +70,7 @@ static void gather(oriel_request *request, const struct stage *s, uint32_t chunk
         size_t at;
         size_t part = slice_of(len, request->record.n, j, &at);
         if (j != request->index)
-            memcpy(to + at, oriel_stage_slot(s, j, chunk) + at, part);
+            oriel_op_copy(to + at, oriel_stage_slot(s, j, chunk) + at, part, s->stream_in);
     }
 }
 

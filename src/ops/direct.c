@@ -3,6 +3,7 @@
  * place is so item by item: nothing of `send` is needed once its item is done. */
 #include <string.h>
 
+#include "base/copy.h"
 #include "ops/ragged.h"
 #include "ops/reduce.h"
 #include "ops/transfer.h"
@@ -52,9 +53,9 @@ static void all_reduce(const oriel_request *request, const heap_member *members,
     for (int i = 0; i < n; i++)
         src[i] = (const char *)members[i].send + r.at;
     first.recv = members[0].recv;
-    oriel_op_take(&first, n, 0, src, r.at, r.len);
+    oriel_op_take(&first, n, 0, src, r.at, r.len, 0);
     for (int i = 1; i < n; i++)
-        memcpy((char *)members[i].recv + r.at, (char *)members[0].recv + r.at, r.len);
+        oriel_copy((char *)members[i].recv + r.at, (char *)members[0].recv + r.at, r.len);
 }
 
 /* Members take from what others show and, in place, do not overwrite. */
@@ -68,7 +69,7 @@ static void take_each(const oriel_request *request, const heap_member *members, 
         op.recv = members[j].recv;
         for (int i = 0; i < n; i++)
             src[i] = (const char *)members[i].send + oriel_op_part(&op, j) + r.at;
-        oriel_op_take(&op, n, j, src, r.at, r.len);
+        oriel_op_take(&op, n, j, src, r.at, r.len, 0);
     }
 }
 
@@ -84,13 +85,13 @@ static void swap(const oriel_request *request, const heap_member *members, int i
     char kept[BOUNCE];
 
     if (recv_i != send_i) {
-        memcpy(recv_i, send_j, len);
-        memcpy(recv_j, send_i, len);
+        oriel_copy(recv_i, send_j, len);
+        oriel_copy(recv_j, send_i, len);
         return;
     }
-    memcpy(kept, send_i, len);
-    memcpy(recv_i, send_j, len);
-    memcpy(recv_j, kept, len);
+    oriel_copy(kept, send_i, len);
+    oriel_copy(recv_i, send_j, len);
+    oriel_copy(recv_j, kept, len);
 }
 
 static void all_to_all(const oriel_request *request, const heap_member *members, struct range r)
@@ -100,7 +101,7 @@ static void all_to_all(const oriel_request *request, const heap_member *members,
     for (int i = 0; i < n; i++) {
         size_t own = (size_t)i * request->record.bytes + r.at;
 
-        oriel_op_copy((char *)members[i].recv + own, (const char *)members[i].send + own, r.len);
+        oriel_op_copy((char *)members[i].recv + own, (const char *)members[i].send + own, r.len, 0);
         for (int j = i + 1; j < n; j++) {
             for (size_t done = 0; done < r.len; done += BOUNCE)
                 swap(request, members, i, j, r.at + done, least(BOUNCE, r.len - done));
@@ -115,11 +116,11 @@ static void chain(const heap_member *members, const int *from, int last, size_t 
     char kept[BOUNCE];
     int to = last;
 
-    memcpy(kept, (const char *)members[last].send + at, len);
+    oriel_copy(kept, (const char *)members[last].send + at, len);
     for (; from[to] != OP_NOBODY && from[to] != last; to = from[to])
-        memcpy((char *)members[to].recv + at, (const char *)members[from[to]].send + at, len);
+        oriel_copy((char *)members[to].recv + at, (const char *)members[from[to]].send + at, len);
     if (from[to] == last)
-        memcpy((char *)members[to].recv + at, kept, len);
+        oriel_copy((char *)members[to].recv + at, kept, len);
     else
         memset((char *)members[to].recv + at, 0, len);
 }

@@ -236,28 +236,53 @@ void oriel_op_record(const oriel_group *group, const oriel_op *op, oriel_record 
 
 /* ---- results ---------------------------------------------------------------------- */
 
-void oriel_op_copy(void *dst, const void *src, size_t len)
+void oriel_op_copy(void *dst, const void *src, size_t len, int stream)
 {
-    if (dst != src)
+    if (dst == src)
+        return;
+    if (stream)
+        oriel_copy_stream(dst, src, len);
+    else
         oriel_copy(dst, src, len);
 }
 
+/* Reduces what the first cache holds at a time, and streams that out. */
+static void reduce_stream(const oriel_op *op, char *recv, int n, const void *const *src, size_t len)
+{
+    enum { PIECE = 4096 };
+    _Alignas(64) char piece[PIECE];
+    const void *from[HEAP_MAX_RANKS];
+
+    for (size_t at = 0; at < len; at += PIECE) {
+        size_t here = len - at < PIECE ? len - at : PIECE;
+
+        for (int i = 0; i < n; i++)
+            from[i] = (const char *)src[i] + at;
+        oriel_reduce(piece, from, n, here / oriel_dtype_size(op->dtype), op->dtype, op->redop);
+        oriel_copy_stream(recv + at, piece, here);
+    }
+}
+
 void oriel_op_take(const oriel_op *op, int n, int index, const void *const *src, size_t at,
-                   size_t len)
+                   size_t len, int stream)
 {
     char *recv = (char *)op->recv + at;
     int from = oriel_op_source(op, index);
 
     if (len == 0)
         return;
+    if (oriel_op_reduces(op) && stream) {
+        reduce_stream(op, recv, n, src, len);
+        return;
+    }
     if (oriel_op_reduces(op)) {
         oriel_reduce(recv, src, n, len / oriel_dtype_size(op->dtype), op->dtype, op->redop);
         return;
     }
     for (int i = 0; from == OP_EVERYBODY && i < n; i++)
-        oriel_op_copy(recv + (size_t)i * oriel_op_block(op), src[i], len);
+        oriel_op_copy(recv + (size_t)i * oriel_op_block(op), src[i], len, stream);
     if (from >= 0)
-        oriel_op_copy(recv, src[from], len);
+        oriel_op_copy(recv, src[from], len, stream);
     if (from == OP_NOBODY)
         memset(recv, 0, len);
 }
@@ -271,5 +296,5 @@ void oriel_op_consume(const oriel_op *op, int n, int index, const void *const *p
         return;
     for (int i = 0; i < n; i++)
         src[i] = (const char *)(i == index ? op->send : payload[i]) + part;
-    oriel_op_take(op, n, index, src, 0, oriel_op_block(op));
+    oriel_op_take(op, n, index, src, 0, oriel_op_block(op), 0);
 }

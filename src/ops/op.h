@@ -52,14 +52,15 @@ int oriel_op_destination(const oriel_op *op, int index);
 
 /* Produces bytes [at, at + len) of each block of member `index`'s `recv`. `src[i]`
  * is where those bytes of member i's part for `index` are; only sources need be
- * set. The own entry may be `send` itself, also in place. */
+ * set. The own entry may be `send` itself, also in place. `stream`: store past the
+ * caches. */
 void oriel_op_take(const oriel_op *op, int n, int index, const void *const *src, size_t at,
-                   size_t len);
+                   size_t len, int stream);
 /* Fills `recv` from the payloads of all members. The own entry is not looked at:
  * `send` is. Not for ragged_all_to_all. */
 void oriel_op_consume(const oriel_op *op, int n, int index, const void *const *payload);
 
-/* memcpy, but nothing where both are the same. */
-void oriel_op_copy(void *dst, const void *src, size_t len);
+/* Copies, past the caches if `stream`; nothing where both are the same. */
+void oriel_op_copy(void *dst, const void *src, size_t len, int stream);
 
 #endif

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/copy.h"
 #include "base/sys.h"
 
 #define MOST_BYTES ((size_t)1 << 47)
@@ -174,8 +175,8 @@ static oriel_status move(const oriel_request *request, int from, const oriel_rag
         ragged_slice slice = slice_of(sent, to, k);
 
         if (slice.rows > 0 && row > 0)
-            memcpy((char *)recv + (size_t)slice.offset * row, rows_of(send, row, sent, to, k),
-                   (size_t)slice.rows * row);
+            oriel_copy((char *)recv + (size_t)slice.offset * row, rows_of(send, row, sent, to, k),
+                       (size_t)slice.rows * row);
     }
     return st;
 }
@@ -249,7 +250,7 @@ void oriel_ragged_put(const oriel_op *op, int to, size_t at, char *dst, size_t l
 
         part = common(at, len, begin, bytes, &there, &here);
         if (part > 0)
-            memcpy(dst + here, rows_of(op->send, row, r, to, k) + there, part);
+            oriel_copy(dst + here, rows_of(op->send, row, r, to, k) + there, part);
         begin += bytes;
     }
 }
@@ -288,8 +289,8 @@ oriel_status oriel_ragged_take(oriel_request *request, int from, size_t at, cons
 
         part = common(at, len, begin, bytes, &there, &here);
         if (part > 0)
-            memcpy((char *)request->op.recv + (size_t)slices[k].offset * row + there, src + here,
-                   part);
+            oriel_copy((char *)request->op.recv + (size_t)slices[k].offset * row + there,
+                       src + here, part);
         begin += bytes;
     }
     return st;

@@ -3,6 +3,7 @@
 
 #include "base/log.h"
 #include "base/sys.h"
+#include "core/style.h"
 #include "ops/quick.h"
 #include "ops/ragged.h"
 #include "ops/reduce.h"
@@ -254,6 +255,8 @@ static oriel_status wait_arrivals(oriel_request *request)
     if (seen.arrived < request->record.n)
         return idle(request);
     request->state = REQUEST_TRANSFER;
+    if (request->record.mode == ORIEL_MODE_STAGED && request->cell->record_rank == request->rank)
+        request->moving = oriel_now();
     return ORIEL_OK;
 }
 
@@ -278,6 +281,8 @@ static oriel_status transfer(oriel_request *request)
         return revoked(request);
     if (request->seat != NULL && !request->seat->settled)
         settle(request);
+    if (request->moving > 0)
+        oriel_style_learn(&request->comm->heap, request->cell, oriel_now() - request->moving);
     oriel_cell_leave(request->group, request->cell);
     return succeed(request);
 }
@@ -315,7 +320,7 @@ oriel_status oriel_request_step(oriel_request *request)
 
 oriel_status oriel_request_run(oriel_request *request)
 {
-    oriel_waiter waiter = {0};
+    oriel_waiter waiter = {.patient = 1};
     oriel_status st;
 
     while ((st = oriel_request_step(request)) == ORIEL_IN_PROGRESS) {

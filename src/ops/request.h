@@ -36,6 +36,7 @@ struct oriel_request {
     uint32_t published, reduced, gathered; /* own progress in staged mode */
     int owes;      /* staged: members that this one has yet to count as finished */
     int unchecked; /* ragged: members whose slices have not been looked at */
+    double moving; /* staged: since when, on the member that learns from it */
     int parked;
     uint32_t polls;
     double begun;

@@ -2,6 +2,7 @@
  * chunk k of what others need of it, and gathers chunk k of its result once those
  * it needs have published theirs. So a chunk of the own `send` is out before that
  * chunk of `recv`, which may be the same memory, is written. */
+#include "core/style.h"
 #include "ops/ragged.h"
 #include "ops/transfer.h"
 
@@ -29,6 +30,8 @@ struct stage oriel_stage_of(const oriel_request *request)
                           oriel_heap_channel(heap, request->cell->owner, request->cell->channel)};
 
     s.area = area;
+    s.stream_out = (request->cell->style & STYLE_STREAM_OUT) != 0;
+    s.stream_in = (request->cell->style & STYLE_STREAM_IN) != 0;
     s.slot = slot == 0 ? HEAP_LINE : slot; /* the area holds two lines at least */
     s.slots = (uint32_t)least(SLOTS, area / s.slot);
     s.columns = 1;
@@ -142,12 +145,12 @@ static void publish(oriel_request *request, const struct stage *s, uint32_t chun
             oriel_ragged_put(op, to, at, unit, s->unit);
         else if (at < block)
             oriel_op_copy(unit, (const char *)op->send + oriel_op_part(op, to) + at,
-                          least(s->unit, block - at));
+                          least(s->unit, block - at), s->stream_out);
     }
 }
 
 /* The own part of an exchange, in as many pieces as there are chunks. */
-static void gather_own(const oriel_request *request, uint32_t chunk)
+static void gather_own(const oriel_request *request, const struct stage *s, uint32_t chunk)
 {
     const oriel_op *op = &request->op;
     size_t block = request->record.bytes;
@@ -155,7 +158,8 @@ static void gather_own(const oriel_request *request, uint32_t chunk)
     size_t at = least((size_t)chunk * step, block);
     size_t own = oriel_op_part(op, request->index) + at;
 
-    oriel_op_copy((char *)op->recv + own, (const char *)op->send + own, least(step, block - at));
+    oriel_op_copy((char *)op->recv + own, (const char *)op->send + own, least(step, block - at),
+                  s->stream_in);
 }
 
 /* Each of the others' units as it comes. */
@@ -166,7 +170,7 @@ static oriel_status gather_units(oriel_request *request, const struct stage *s, 
     oriel_status st = ORIEL_OK;
 
     if (op->ragged == NULL)
-        gather_own(request, chunk);
+        gather_own(request, s, chunk);
     else if (chunk == 0)
         st = oriel_ragged_self(request);
     for (int i = 0; i < request->group->n && st == ORIEL_OK; i++) {
@@ -180,7 +184,7 @@ static oriel_status gather_units(oriel_request *request, const struct stage *s, 
             st = oriel_ragged_take(request, i, at, unit, s->unit);
         else if (at < block)
             oriel_op_copy((char *)op->recv + (size_t)i * block + at, unit,
-                          least(s->unit, block - at));
+                          least(s->unit, block - at), s->stream_in);
     }
     return st;
 }
@@ -203,7 +207,7 @@ static void gather_range(oriel_request *request, const struct stage *s, uint32_t
         return;
     src[request->index] = (const char *)op->send + oriel_op_part(op, request->index) + at;
     oriel_op_take(op, request->group->n, request->index, src, at,
-                  least(s->unit, request->record.bytes - at));
+                  least(s->unit, request->record.bytes - at), s->stream_in);
 }
 
 static oriel_status gather(oriel_request *request, const struct stage *s, uint32_t chunk)

@@ -77,7 +77,7 @@ oriel_status oriel_request_test(oriel_request *request)
 
 oriel_status oriel_request_wait(oriel_request *request)
 {
-    oriel_waiter waiter = {0};
+    oriel_waiter waiter = {.patient = 1};
 
     if (request == NULL)
         return oriel_fail(ORIEL_ERR_INVALID, "request is NULL");

@@ -28,6 +28,8 @@ struct stage {
     size_t unit;        /* bytes for one receiver */
     uint32_t columns;   /* units that one range of `unit` bytes of the blocks needs */
     uint32_t per_chunk; /* units in a chunk; fewer than columns where slots are tiny */
+    int stream_out;     /* see core/style.h */
+    int stream_in;
 };
 
 enum counter { COUNTER_PUBLISHED, COUNTER_REDUCED, COUNTER_GATHERED };
