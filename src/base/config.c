@@ -45,7 +45,7 @@ static const struct {
                            .max = 1e12,
                            .help = "bytes of staging memory per rank (K, M, G)"},
     [ORIEL_OPT_CHUNK] = {.name = "ORIEL_CHUNK",
-                         .fallback = "128K",
+                         .fallback = "64K",
                          .kind = KIND_BYTES,
                          .min = 1 << 10,
                          .max = 4 << 20,

@@ -15,7 +15,7 @@
 #define REVOKED_BIT  (1ull << 60)
 #define MISMATCH_BIT (1ull << 61)
 
-enum { LOCK_TRIES = 200 };
+enum { LOCK_TRIES = 200, ORDERED_BUCKETS = 8 };
 #define LEAVE_LIMIT_S 5.0
 
 static uint32_t field(uint64_t word, uint64_t one)
@@ -54,7 +54,28 @@ static int add_unless_revoked(heap_cell *cell, uint64_t what)
     return 1;
 }
 
+/* ---- keys: see oriel_request_order for the ordered ones ------------------------- */
+
+static int is_ordered(const oriel_key *key)
+{
+    return key->run == 0 && key->site == 0;
+}
+
+static int is_first(const oriel_key *key)
+{
+    return is_ordered(key) && key->count == 0;
+}
+
 /* ---- buckets -------------------------------------------------------------- */
+
+/* Ordered calls of a group take turns in a few buckets, so that these stay in the
+ * caches; of others any number may be under way. */
+static heap_bucket *bucket_of(const oriel_heap *heap, const oriel_key *key, uint64_t hash)
+{
+    if (is_ordered(key))
+        hash = oriel_mix(key->group) + key->count % ORDERED_BUCKETS;
+    return &heap->buckets[hash % HEAP_BUCKETS];
+}
 
 static uint64_t key_hash(const oriel_key *key)
 {
@@ -111,38 +132,52 @@ static void give_block(const oriel_heap *heap, int rank, int block)
     oriel_heap_give_bit(&heap->ranks[rank].blocks[block / 64], block % 64);
 }
 
-/* The first of a group's ordered calls; see oriel_request_order. */
-static int is_first(const oriel_key *key)
+/* Takes what the operation needs from the pool of `owner`. */
+static int take_resources(const oriel_heap *heap, heap_cell *cell, int owner, int staged)
 {
-    return key->run == 0 && key->site == 0 && key->count == 0;
+    cell->owner = owner;
+    cell->channel = -1;
+    cell->block = take_block(heap, owner);
+    if (cell->block < 0)
+        return 0;
+    if (staged)
+        cell->channel =
+            oriel_heap_take_bit(&heap->ranks[owner].channels, heap->header->num_channels);
+    if (!staged || cell->channel >= 0)
+        return 1;
+    give_block(heap, owner, cell->block);
+    return 0;
 }
 
-/* Called with the bucket locked. Returns 0 when a resource is missing. */
-static int make_cell(const oriel_heap *heap, heap_bucket *bucket, int way, int rank,
+/* Operations take the slots of a channel in turn: what others have just read lies in
+ * their caches, and is slow to overwrite. */
+static uint32_t next_turn(const oriel_heap *heap, int owner, const oriel_record *record)
+{
+    uint32_t chunks = (uint32_t)(record->bytes / heap->header->chunk_bytes) + 1;
+
+    return atomic_fetch_add_explicit(&heap->ranks[owner].chunks, chunks, memory_order_relaxed);
+}
+
+/* Called with the bucket locked. Returns 0 when a resource is missing. The first
+ * member's pool comes first, whoever makes the cell: so a group's operations use the
+ * same memory again, while it is in the caches. */
+static int make_cell(const oriel_group *group, heap_bucket *bucket, int way, int rank,
                      const oriel_key *key, const oriel_record *record)
 {
+    const oriel_heap *heap = &group->comm->heap;
     heap_cell *cell = &bucket->cells[way];
-    int block = take_block(heap, rank);
-    int channel = -1;
+    int staged = record->mode == ORIEL_MODE_STAGED;
 
-    if (block < 0)
+    if (!take_resources(heap, cell, group->ranks[0], staged) &&
+        !take_resources(heap, cell, rank, staged))
         return 0;
-    if (record->mode == ORIEL_MODE_STAGED) {
-        channel = oriel_heap_take_bit(&heap->ranks[rank].channels, heap->header->num_channels);
-        if (channel < 0) {
-            give_block(heap, rank, block);
-            return 0;
-        }
-    }
     cell->key = *key;
     cell->record = *record;
     cell->record_rank = rank;
     cell->second_rank = -1;
-    cell->owner = rank;
-    cell->block = block;
-    cell->channel = channel;
-    cell->style = channel >= 0 ? oriel_style_choose(heap, key, record) : 0;
-    cell->lane = is_first(key) ? oriel_lane_take(heap, rank, (int)record->n) : -1;
+    cell->style = staged ? oriel_style_choose(heap, key, record) : 0;
+    cell->turn = staged ? next_turn(heap, cell->owner, record) : 0;
+    cell->lane = is_first(key) ? oriel_lane_take(heap, cell->owner, (int)record->n) : -1;
     atomic_store_explicit(&cell->next_chunk, 0, memory_order_relaxed);
     atomic_store_explicit(&cell->done_chunks, 0, memory_order_relaxed);
     memset(oriel_heap_members(heap, cell), 0, record->n * sizeof(heap_member));
@@ -177,7 +212,7 @@ static oriel_status enter_locked(const oriel_group *group, heap_bucket *bucket, 
 
     if (way < 0) {
         way = __builtin_ctz(~bucket->used);
-        if (way >= HEAP_WAYS || !make_cell(heap, bucket, way, rank, key, record))
+        if (way >= HEAP_WAYS || !make_cell(group, bucket, way, rank, key, record))
             return ORIEL_IN_PROGRESS;
         bucket->hash[way] = hash;
         bucket->used |= 1u << way;
@@ -201,7 +236,7 @@ oriel_status oriel_cell_enter(const oriel_group *group, int rank, int index, con
                               const oriel_record *record, heap_cell **cell_p)
 {
     uint64_t hash = key_hash(key);
-    heap_bucket *bucket = &group->comm->heap.buckets[hash % HEAP_BUCKETS];
+    heap_bucket *bucket = bucket_of(&group->comm->heap, key, hash);
     oriel_status st;
 
     if (!try_lock(bucket, rank))
@@ -278,7 +313,7 @@ static void free_cell(const oriel_heap *heap, heap_bucket *bucket, heap_cell *ce
 void oriel_cell_leave(const oriel_group *group, heap_cell *cell)
 {
     oriel_comm *comm = group->comm;
-    heap_bucket *bucket = &comm->heap.buckets[key_hash(&cell->key) % HEAP_BUCKETS];
+    heap_bucket *bucket = bucket_of(&comm->heap, &cell->key, key_hash(&cell->key));
     uint32_t n = cell->record.n;
     double limit;
 

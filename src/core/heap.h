@@ -63,6 +63,7 @@ typedef struct heap_rank {
     _Atomic uint64_t blocks[HEAP_BLOCK_WORDS]; /* bit set: taken */
     _Atomic uint64_t channels;
     _Atomic uint64_t lanes;
+    _Atomic uint32_t chunks; /* staged here so far, about */
     heap_trace trace[HEAP_TRACE];
 } HEAP_ALIGNED heap_rank;
 
@@ -110,6 +111,7 @@ typedef struct heap_cell {
     int32_t block;
     int32_t channel; /* -1: none */
     uint32_t style;  /* staged: how its data is copied, see style.h */
+    uint32_t turn;   /* staged: the slot of the first chunk */
     int32_t lane;    /* taken for the group by its first call, of the owner's pool; -1: none */
 } HEAP_ALIGNED heap_cell;
 

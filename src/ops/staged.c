@@ -6,7 +6,7 @@
 #include "ops/ragged.h"
 #include "ops/transfer.h"
 
-enum { SLOTS = 4 };
+enum { SLOTS = 8 };
 
 static size_t least(size_t a, size_t b)
 {
@@ -34,6 +34,7 @@ struct stage oriel_stage_of(const oriel_request *request)
     s.stream_in = (request->cell->style & STYLE_STREAM_IN) != 0;
     s.slot = slot == 0 ? HEAP_LINE : slot; /* the area holds two lines at least */
     s.slots = (uint32_t)least(SLOTS, area / s.slot);
+    s.turn = request->cell->turn % s.slots;
     s.columns = 1;
     if (oriel_op_scatters(&request->op))
         s.columns = (uint32_t)(s.slot / HEAP_LINE >= n - 1 ? n - 1 : n);
@@ -50,7 +51,7 @@ static uint32_t chunks_for(const struct stage *s, size_t bytes)
 
 char *oriel_stage_slot(const struct stage *s, int member, uint32_t chunk)
 {
-    return s->base + (size_t)member * s->area + (size_t)(chunk % s->slots) * s->slot;
+    return s->base + (size_t)member * s->area + (size_t)((s->turn + chunk) % s->slots) * s->slot;
 }
 
 /* Units come range by range, and within a range column by column. All columns of a

@@ -18,13 +18,14 @@ oriel_status oriel_direct_step(oriel_request *request);
 /* ---- staged (staged.c) ------------------------------------------------------------ */
 
 /* Member i's part of the channel is `area` bytes with `slots` slots; chunk k lies in
- * slot k mod `slots`. Where a member gives each other one something of its own, a
+ * slot (turn + k) mod `slots`. Where a member gives each other one something of its own, a
  * slot is divided into units, one for each receiver. */
 struct stage {
     char *base;
     size_t area;
     size_t slot; /* bytes of one chunk */
     uint32_t slots;
+    uint32_t turn;      /* where chunk 0 lies */
     size_t unit;        /* bytes for one receiver */
     uint32_t columns;   /* units that one range of `unit` bytes of the blocks needs */
     uint32_t per_chunk; /* units in a chunk; fewer than columns where slots are tiny */

@@ -279,13 +279,13 @@ static void test_full_channels(void **state)
 
     (void)state;
     assert_int_equal(comm->heap.header->num_channels, 1);
-    CHECK_OK(try_enter(group, 2, &large, 0, &first));
+    CHECK_OK(try_enter(group, 0, &large, 0, &first));
     assert_int_equal(taken(comm), 2);
     for (int i = 0; i < 100; i++)
-        assert_int_equal(try_enter(group, 2, &large, 1, &second), ORIEL_IN_PROGRESS);
+        assert_int_equal(try_enter(group, 0, &large, 1, &second), ORIEL_IN_PROGRESS);
     assert_int_equal(taken(comm), 2);
     leave_all(group, first);
-    CHECK_OK(try_enter(group, 2, &large, 1, &second));
+    CHECK_OK(try_enter(group, 0, &large, 1, &second));
     leave_all(group, second);
     nothing_held(comm);
 }
