@@ -145,14 +145,16 @@ static void test_many(void **state)
 /* So little in a slot that it has no room for all receivers at once. */
 static void tiny(oriel_comm *comm, int rank, void *arg)
 {
+    static const enum oriel_kind kinds[] = {ORIEL_KIND_REDUCE_SCATTER, ORIEL_KIND_ALL_TO_ALL,
+                                            ORIEL_KIND_RAGGED_ALL_TO_ALL};
     unsigned seed = 0;
 
     (void)arg;
-    for (int kind = 1; kind < ORIEL_KIND_COUNT; kind++) {
+    for (int k = 0; k < 3; k++) {
         for (int in_place = 0; in_place <= 2; in_place++, seed++) {
-            family_call call = {.kind = (enum oriel_kind)kind,
+            family_call call = {.kind = kinds[k],
                                 .dtype = ORIEL_S16,
-                                .count = 1600 + seed,
+                                .count = 700 + seed,
                                 .row = 1,
                                 .slices = 1 + in_place,
                                 .in_place = in_place,
@@ -165,7 +167,7 @@ static void tiny(oriel_comm *comm, int rank, void *arg)
 static void test_tiny_slots(void **state)
 {
     (void)state;
-    for (int n = 3; n <= 7; n++) {
+    for (int n = 4; n <= 7; n++) {
         oriel_comm *comm =
             ranks_comm(n, patience_s, "ORIEL_DIRECT", "0", "ORIEL_STAGING", "256K", NULL);
 
