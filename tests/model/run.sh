@@ -47,6 +47,28 @@ direct-mismatch          | direct | -DMISMATCH=1 |
 direct-revoked           | direct | -DSTRANGER=1 |
 bell-wakes               | bell   | |
 bell-death               | bell   | -DDEATHS=1 |
+lane-three               | lane   | -DN=3 |
+lane-one-slot            | lane   | -DD=1 |
+lane-started             | lane   | -DOPEN=2 |
+lane-started-one-slot    | lane   | -DOPEN=2 -DD=1 |
+lane-started-three       | lane   | -DOPEN=2 -DN=3 |
+lane-late                | lane   | -DDEADLINES=1 -DABSENT=1 |
+lane-late-three          | lane   | -DDEADLINES=1 -DABSENT=1 -DN=3 -DOPS=2 -DD=1 |
+lane-late-started        | lane   | -DDEADLINES=1 -DOPEN=2 |
+lane-death               | lane   | -DDEATHS=1 -DOPEN=2 |
+lane-death-late          | lane   | -DDEATHS=1 -DDEADLINES=1 |
+lane-death-three         | lane   | -DDEATHS=1 -DN=3 -DOPS=2 -DD=1 |
+lane-mismatch            | lane   | -DMISMATCH=2 -DOPEN=2 |
+lane-mismatch-three      | lane   | -DMISMATCH=1 -DN=3 -DOPS=2 -DD=1 |
+lane-mismatch-late       | lane   | -DMISMATCH=2 -DDEADLINES=1 -DOPEN=2 |
+lane-mismatch-death      | lane   | -DMISMATCH=1 -DDEATHS=1 |
+lane-revoked             | lane   | -DSTRANGER=1 -DOPEN=2 |
+lane-large               | lane   | -DLARGE=1 -DOPEN=2 |
+lane-large-late          | lane   | -DLARGE=2 -DDEADLINES=1 -DOPEN=2 |
+lane-large-late-three    | lane   | -DLARGE=1 -DDEADLINES=1 -DN=3 -DOPS=2 -DD=1 |
+lane-large-death         | lane   | -DLARGE=2 -DDEATHS=1 |
+lane-large-mismatch      | lane   | -DLARGE=1 -DMISMATCH=1 -DN=3 -DOPS=2 |
+lane-large-mismatch-late | lane   | -DLARGE=1 -DMISMATCH=1 -DDEADLINES=1 -DOPEN=2 |
 ROWS
     mutants eager <<'ROWS'
 REVOKE_CHECKS_COMMIT    | -DDEADLINES=1 | agreement
@@ -103,6 +125,27 @@ WAKE_ALL                | | return
 WATCH_RINGS             | -DDEATHS=1 | return
 TAKE_BACK               | | leak
 ROWS
+    mutants lane <<'ROWS'
+ARRIVE_CHECKS_SEALED    | -DDEADLINES=1 | agreement
+SEAL_CHECKS_ARRIVED     | -DDEADLINES=1 | agreement
+SEAL_IS_ONE_STEP        | -DDEADLINES=1 | agreement
+GIVING_UP_SEALS         | -DDEADLINES=1 | agreement
+SEAL_AFTER_OWN_ARRIVAL  | -DDEADLINES=1 -DOPEN=2 | agreement
+SUCCESS_NEEDS_ALL       | | payload
+RECORDS_ARE_COMPARED    | -DMISMATCH=1 | mismatch
+FAILURE_ABORTS_COMM     | -DDEADLINES=1 | later
+ENTRY_CHECKS_ABORT      | -DDEADLINES=1 | later
+WAIT_POLLS_ABORT        | -DDEATHS=1 | return
+WAIT_HAS_DEADLINE       | -DDEADLINES=1 -DABSENT=1 | return
+WRITE_WAITS_FOR_ROOM    | -DD=1 | return
+ROOM_ASKS_ALL           | -DD=1 | return
+DONE_HAS_A_COUNTER      | -DOPEN=2 | return
+DONE_AFTER_READ         | -DD=1 | payload
+DONE_IS_A_PREFIX        | -DOPEN=2 | return
+PAYLOAD_BEFORE_ARRIVE   | | success
+LARGE_COMMITS_IN_CELL   | -DLARGE=1 -DDEADLINES=1 | agreement
+LARGE_REVOKES_CELL      | -DLARGE=1 -DDEADLINES=1 | agreement
+ROWS
 }
 
 mutants() {
@@ -116,9 +159,10 @@ mutants() {
 message_of() {
     case $1 in
     agreement) echo 'assertion violated.*g_result' ;;
-    success) echo 'assertion violated.*state==8' ;;
+    success) echo 'assertion violated.*state(\[s\])?==8' ;;
     payload) echo 'assertion violated.*(g_op|payload)' ;;
-    mismatch) echo 'assertion violated.*why==3' ;;
+    mismatch) echo 'assertion violated.*(why==3|!=s)' ;;
+    later) echo 'assertion violated.*g_late' ;;
     freed) echo 'assertion violated.*(used|taken|g_inside|left)' ;;
     slots) echo 'assertion violated.*(slot|slice)' ;;
     touch) echo 'assertion violated.*buffer' ;;

@@ -1,0 +1,432 @@
+/* The lane of a group, as in src/core/lane.c: one word per member and slot, which
+ * its owner sets to ARRIVED(s) and a peer that gives up to SEALED(s), and one
+ * count of completed operations per member. docs/protocol.md says what each step
+ * is for.
+ *
+ * The conventions are those of cell.pml: one step is one access to memory that
+ * others may change meanwhile, a poll is a blocking guard, a deadline is a choice
+ * that is always open, names in g_ are ghosts. A scan over all words is one step:
+ * what it looks for, once true, stays true while the member is in the operation
+ * (and that is asserted). The comm's abort word is one step here; cell.pml has it
+ * in detail. */
+
+#ifndef N
+#define N 2             /* members: 2 or 3 */
+#endif
+#ifndef OPS
+#define OPS 3           /* operations, counted from 1 */
+#endif
+#ifndef D
+#define D 2             /* slots */
+#endif
+#ifndef OPEN
+#define OPEN 1          /* operations a member has open at once: 1 (blocking) or 2 */
+#endif
+#ifndef LARGE
+#define LARGE 0         /* bit s-1: operation s is announced here, carried out in a cell */
+#endif
+#ifndef DEATHS
+#define DEATHS 0        /* 1: the first member may die, anywhere */
+#endif
+#ifndef DEADLINES
+#define DEADLINES 0     /* 1: a deadline may fire in any wait */
+#endif
+#ifndef ABSENT
+#define ABSENT 0        /* 1: the last member may stop calling, alive */
+#endif
+#ifndef MISMATCH
+#define MISMATCH 0      /* s: the last member asks for something else in operation s */
+#endif
+#ifndef STRANGER
+#define STRANGER 0      /* 1: something else may revoke the comm at any time */
+#endif
+#ifndef WITHOUT
+#define WITHOUT 0       /* the one rule that a mutant drops */
+#endif
+
+#define FAULTS (DEATHS || DEADLINES || MISMATCH || STRANGER)
+
+#define KEEPS(rule) (WITHOUT != rule)
+
+#define ARRIVE_CHECKS_SEALED    1
+#define SEAL_CHECKS_ARRIVED     2
+#define SEAL_IS_ONE_STEP        3
+#define GIVING_UP_SEALS         4
+#define SEAL_AFTER_OWN_ARRIVAL  5
+#define SUCCESS_NEEDS_ALL       6
+#define RECORDS_ARE_COMPARED    7
+#define FAILURE_ABORTS_COMM     8
+#define ENTRY_CHECKS_ABORT      9
+#define WAIT_POLLS_ABORT        10
+#define WAIT_HAS_DEADLINE       11
+#define WRITE_WAITS_FOR_ROOM    12
+#define ROOM_ASKS_ALL           13
+#define DONE_HAS_A_COUNTER      14
+#define DONE_AFTER_READ         15
+#define DONE_IS_A_PREFIX        16
+#define PAYLOAD_BEFORE_ARRIVE   17
+#define LARGE_COMMITS_IN_CELL   18
+#define LARGE_REVOKES_CELL      19
+
+#define WHY_NOTHING  0
+#define WHY_LATE     1
+#define WHY_DEAD     2
+#define WHY_MISMATCH 3
+#define WHY_REVOKED  4
+
+/* Where an operation of one member stands. */
+#define WANTS   1       /* begun, waits for room */
+#define ARRIVED 2
+#define INSIDE  3       /* a large one, in its cell */
+#define GOOD    8       /* as in cell.pml */
+#define FAILED  9
+
+typedef Slot {
+    byte seq;           /* the word: whose operation it is, ... */
+    bit sealed;         /* ... ARRIVED or SEALED, ... */
+    byte bound;         /* ... and what its owner had completed when it arrived */
+    byte record;
+    byte payload;
+}
+
+typedef Cell {
+    byte arrived;
+    bit revoked;
+}
+
+Slot slot[N * D];
+byte completed[N];      /* all up to this one; written by the member alone */
+Cell cell[OPS + 1];
+byte abort_why;         /* the comm's abort word and record */
+
+bit dead[N];
+bit g_died;
+bit g_gone[N];
+bit g_failed;           /* a failure has been returned to somebody */
+byte g_result[(OPS + 1) * N];
+
+#define ABORTED    (abort_why != WHY_NOTHING)
+#define WORD(j, s) slot[(j) * D + (s) % D]
+#define RECORD(j, s) \
+    (((LARGE >> ((s) - 1)) & 1) + 1 + ((j) == N - 1 && (s) == MISMATCH -> 100 : 0))
+#define IS_LARGE(s) (RECORD(me, s) == 2)
+
+#define HAS_ARRIVED(j, s) (WORD(j, s).seq == s && !WORD(j, s).sealed)
+#define IS_SEALED(j, s)   (WORD(j, s).seq == s && WORD(j, s).sealed)
+#define IS_UNLIKE(j, s)   (HAS_ARRIVED(j, s) && WORD(j, s).record != RECORD(me, s))
+
+#define OF_ALL(is, s)  (is(0, s) && is(1, s) && is(N - 1, s))
+#define OF_SOME(is, s) (is(0, s) || is(1, s) || is(N - 1, s))
+
+/* The words tell how far their owners are, the counters tell it better. */
+#define BOUND(j, k, s) (slot[(j) * D + (k)].bound + D >= s)
+#define HAS_READ(j, s)                                                         \
+    (completed[j] + D >= s && (KEEPS(DONE_HAS_A_COUNTER) || j == me) ||        \
+     BOUND(j, 0, s) || BOUND(j, D - 1, s))
+#define ROOM(s)                                                                \
+    (s <= D || !KEEPS(WRITE_WAITS_FOR_ROOM) || OF_ALL(HAS_READ, s) ||          \
+     !KEEPS(ROOM_ASKS_ALL) && HAS_READ(me, s))
+
+#define POLLS_ABORT (ABORTED && KEEPS(WAIT_POLLS_ABORT))
+#define DEADLINE    (DEADLINES && KEEPS(WAIT_HAS_DEADLINE))
+#define GIVES_UP    (POLLS_ABORT || DEADLINE)
+
+/* ---- arrive ------------------------------------------------------------ */
+
+inline lane_write()
+{
+    d_step { WORD(me, s).record = RECORD(me, s); WORD(me, s).payload = s }
+}
+
+inline lane_arrive()
+{
+    d_step {
+        assert(WORD(me, s).seq <= s); /* a word beyond the own operation */
+        if
+        :: IS_SEALED(me, s) && KEEPS(ARRIVE_CHECKS_SEALED) -> state[s] = FAILED
+        :: else ->
+           WORD(me, s).seq = s;
+           WORD(me, s).sealed = 0;
+           WORD(me, s).bound = completed[me];
+           state[s] = ARRIVED
+        fi
+    }
+}
+
+/* ---- revoke ------------------------------------------------------------ */
+
+#define SEALABLE(j, s) (!HAS_ARRIVED(j, s) || !KEEPS(SEAL_CHECKS_ARRIVED))
+
+inline seal_word()
+{
+    d_step {
+        assert(WORD(j, s).seq <= s || !KEEPS(SEAL_AFTER_OWN_ARRIVAL));
+        WORD(j, s).seq = s;
+        WORD(j, s).sealed = 1;
+        state[s] = FAILED;
+        j = 0
+    }
+}
+
+/* Makes it impossible that s commits, unless it has: one sealed word will do. */
+inline lane_seal()
+{
+    do
+    :: j < N && !SEALABLE(j, s) -> j++
+    :: atomic { j < N && SEALABLE(j, s) && KEEPS(SEAL_IS_ONE_STEP) -> seal_word(); break }
+    :: j < N && SEALABLE(j, s) && !KEEPS(SEAL_IS_ONE_STEP) -> seal_word(); break
+    :: atomic { j == N -> j = 0; break }
+    od
+}
+
+/* ---- complete ---------------------------------------------------------- */
+
+/* Every payload is that of this operation, up to here. */
+inline lane_read()
+{
+    d_step {
+        for (j : 0 .. N - 1) {
+            assert(WORD(j, s).seq == s && WORD(j, s).payload == s)
+        }
+        j = 0
+    }
+}
+
+inline lane_done()
+{
+    d_step {
+        over[s] = 1;
+        if
+        :: KEEPS(DONE_IS_A_PREFIX) ->
+           do
+           :: completed[me] < OPS && over[completed[me] + 1] -> completed[me]++
+           :: else -> break
+           od
+        :: else -> completed[me] = s
+        fi
+    }
+}
+
+/* ---- one call ---------------------------------------------------------- */
+
+inline comm_abort(reason)
+{
+    d_step {
+        if
+        :: ABORTED
+        :: else -> abort_why = reason
+        fi
+    }
+}
+
+/* Fails with what revoked the comm. Who sealed a word writes the record right
+ * after; it may be dead or slow. */
+inline call_fail()
+{
+    if
+    :: atomic { why != WHY_NOTHING && KEEPS(FAILURE_ABORTS_COMM) -> comm_abort(why) }
+    :: why != WHY_NOTHING && !KEEPS(FAILURE_ABORTS_COMM)
+    :: why == WHY_NOTHING && ABORTED
+    :: atomic { why == WHY_NOTHING && (g_died || DEADLINES) -> comm_abort(WHY_REVOKED) }
+    fi;
+    atomic { why = WHY_NOTHING; call_return() }
+}
+
+/* Agreement: whoever returns from an operation returns the same. Without a fault
+ * all succeed; a mismatch is called one. After a failure has been returned
+ * anywhere, nothing that is begun succeeds. */
+inline call_return()
+{
+    d_step {
+        assert(state[s] == GOOD || state[s] == FAILED);
+        for (j : 0 .. N - 1) {
+            assert(g_result[s * N + j] == 0 || g_result[s * N + j] == state[s])
+        }
+        j = 0;
+        assert(state[s] == GOOD || FAULTS);
+        assert(state[s] == FAILED || MISMATCH != s);
+        assert(state[s] == GOOD || DEATHS || DEADLINES || STRANGER || abort_why == WHY_MISMATCH);
+        assert(state[s] == FAILED || !g_late[s]);
+        g_result[s * N + me] = state[s];
+        if
+        :: state[s] == FAILED -> g_failed = 1
+        :: else
+        fi;
+        do
+        :: returned < begun && (state[returned + 1] == GOOD || state[returned + 1] == FAILED) ->
+           returned++
+        :: else -> break
+        od;
+        s = 0
+    }
+}
+
+inline call_begin()
+{
+    d_step {
+        begun++;
+        s = begun;
+        g_late[s] = g_failed;
+        state[s] = (ABORTED && KEEPS(ENTRY_CHECKS_ABORT) -> FAILED : WANTS)
+    }
+}
+
+inline call_succeed()
+{
+    if
+    :: KEEPS(DONE_AFTER_READ) || IS_LARGE(s) ->
+       if
+       :: IS_LARGE(s)
+       :: else -> lane_read()
+       fi;
+       lane_done()
+    :: else -> lane_done(); lane_read()
+    fi;
+    atomic { state[s] = GOOD; call_return() }
+}
+
+#define UNDECIDED(x)                                                           \
+    (!OF_ALL(HAS_ARRIVED, x) && !OF_SOME(IS_SEALED, x) && !OF_SOME(IS_UNLIKE, x))
+#define COMMITTED(x)                                                           \
+    ((OF_ALL(HAS_ARRIVED, x) || !KEEPS(SUCCESS_NEEDS_ALL)) &&                  \
+     (!OF_SOME(IS_UNLIKE, x) || !KEEPS(RECORDS_ARE_COMPARED)))
+
+/* What the rank's thread can do for its operation x. Arrivals keep their order. */
+#define STEPS_OF(x)                                                            \
+    :: atomic { state[x] == WANTS && (x == 1 || state[x - 1] != WANTS) && ROOM(x) -> s = x }; \
+       if                                                                      \
+       :: KEEPS(PAYLOAD_BEFORE_ARRIVE) -> lane_write(); lane_arrive()          \
+       :: else -> lane_arrive(); lane_write()                                  \
+       fi;                                                                     \
+       if                                                                      \
+       :: state[s] == FAILED -> call_fail()                                    \
+       :: else -> s = 0                                                        \
+       fi                                                                      \
+    :: atomic { state[x] == WANTS && GIVES_UP -> s = x; state[x] = FAILED;     \
+                why = (ABORTED -> WHY_NOTHING : WHY_LATE) };                   \
+       if                                                                      \
+       :: KEEPS(SEAL_AFTER_OWN_ARRIVAL)                                        \
+       :: else -> lane_seal()                                                  \
+       fi;                                                                     \
+       call_fail()                                                             \
+    :: atomic { state[x] == ARRIVED && !IS_LARGE(x) && COMMITTED(x) -> s = x };\
+       call_succeed()                                                          \
+    :: atomic { state[x] == ARRIVED && OF_SOME(IS_SEALED, x) -> s = x; state[x] = FAILED }; \
+       call_fail()                                                             \
+    :: atomic { (state[x] == ARRIVED || state[x] == INSIDE) && OF_SOME(IS_UNLIKE, x) && \
+                KEEPS(RECORDS_ARE_COMPARED) -> s = x; state[x] = FAILED; why = WHY_MISMATCH }; \
+       call_fail()                                                             \
+    :: atomic { state[x] == ARRIVED && !IS_LARGE(x) && UNDECIDED(x) && GIVES_UP -> s = x; \
+                why = (ABORTED -> WHY_NOTHING : WHY_LATE) };                   \
+       if                                                                      \
+       :: KEEPS(GIVING_UP_SEALS) -> lane_seal()                                \
+       :: else -> state[s] = FAILED                                            \
+       fi;                                                                     \
+       if                                                                      \
+       :: state[s] == FAILED -> call_fail()                                    \
+       :: else -> atomic { s = 0; why = WHY_NOTHING }                          \
+       fi
+
+/* A large operation goes through a cell, of which the commit is all that matters
+ * here: all inside, unless revoked. */
+#define STEPS_IN_CELL(x)                                                       \
+    :: atomic { state[x] == ARRIVED && IS_LARGE(x) ->                          \
+                if                                                             \
+                :: cell[x].revoked -> s = x; state[x] = FAILED                 \
+                :: else -> cell[x].arrived++; state[x] = INSIDE                \
+                fi };                                                          \
+       if                                                                      \
+       :: s != 0 -> call_fail()                                                \
+       :: else                                                                 \
+       fi                                                                      \
+    :: atomic { state[x] == ARRIVED && IS_LARGE(x) && GIVES_UP -> s = x; state[x] = FAILED; \
+                why = (ABORTED -> WHY_NOTHING : WHY_LATE) };                   \
+       call_fail()                                                             \
+    :: atomic { IS_LARGE(x) && (state[x] == INSIDE && cell[x].arrived == N ||  \
+                state[x] == ARRIVED && OF_ALL(HAS_ARRIVED, x) &&               \
+                !KEEPS(LARGE_COMMITS_IN_CELL)) -> s = x };                     \
+       call_succeed()                                                          \
+    :: atomic { state[x] == INSIDE && cell[x].revoked -> s = x; state[x] = FAILED }; \
+       call_fail()                                                             \
+    :: atomic { state[x] == INSIDE && cell[x].arrived < N && !cell[x].revoked && GIVES_UP -> \
+                s = x; state[x] = FAILED; cell[x].revoked = KEEPS(LARGE_REVOKES_CELL); \
+                why = (ABORTED -> WHY_NOTHING : WHY_LATE) };                   \
+       call_fail()
+
+proctype member(byte me)
+{
+    byte begun, returned, s, j, why;
+    byte state[OPS + 3];
+    bit over[OPS + 3];
+    bit g_late[OPS + 3];
+
+    {
+        do
+        :: returned == OPS || ABSENT && me == N - 1 && begun == returned -> break
+        :: atomic { begun < OPS && begun < returned + OPEN -> call_begin() };
+           if
+           :: state[s] == FAILED -> call_fail()
+           :: else -> s = 0
+           fi
+        STEPS_OF(returned + 1)
+        STEPS_IN_CELL(returned + 1)
+#if OPEN > 1
+        STEPS_OF(returned + 2)
+        STEPS_IN_CELL(returned + 2)
+#endif
+        od
+    } unless {
+        dead[me]
+    };
+    skip;
+    d_step { /* old values of variables would only multiply the states */
+        for (j : 0 .. OPS) {
+            state[j] = 0;
+            over[j] = 0;
+            g_late[j] = 0
+        }
+        begun = 0; returned = 0; s = 0; j = 0; why = 0;
+        g_gone[me] = 1
+    }
+}
+
+/* ---- the world around -------------------------------------------------- */
+
+proctype fate()
+{
+    if
+    :: d_step { dead[0] = 1; g_died = 1 };
+       comm_abort(WHY_DEAD)
+    :: skip
+    fi
+}
+
+proctype stranger()
+{
+    if
+    :: comm_abort(WHY_REVOKED)
+    :: skip
+    fi
+}
+
+init
+{
+    byte r;
+
+    atomic {
+        for (r : 0 .. N - 1) {
+            run member(r)
+        }
+        if
+        :: DEATHS -> run fate()
+        :: else
+        fi;
+        if
+        :: STRANGER -> run stranger()
+        :: else
+        fi
+    };
+    for (r : 0 .. N - 1) {
+        g_gone[r]
+    }
+}
