@@ -185,7 +185,7 @@ def suite_model(session):
         return []
     if not session.which("spin"):
         return missing("model/spin", "spin", "spin")
-    status, output = session.sh("sh", script, timeout=300)
+    status, output = session.sh("sh", script, timeout=600)
     cases = [Case(f"model/{name}", PASSED if word == "PASS" else FAILED, detail.strip())
              for word, name, detail in re.findall(r"^(PASS|FAIL) (\S+)(.*)$", output, re.M)]
     if status == 77:

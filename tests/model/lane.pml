@@ -291,9 +291,9 @@ inline call_succeed()
     ((OF_ALL(HAS_ARRIVED, x) || !KEEPS(SUCCESS_NEEDS_ALL)) &&                  \
      (!OF_SOME(IS_UNLIKE, x) || !KEEPS(RECORDS_ARE_COMPARED)))
 
-/* What the rank's thread can do for its operation x. Arrivals keep their order. */
+/* What the rank's thread can do for its operation x. */
 #define STEPS_OF(x)                                                            \
-    :: atomic { state[x] == WANTS && (x == 1 || state[x - 1] != WANTS) && ROOM(x) -> s = x }; \
+    :: atomic { state[x] == WANTS && ROOM(x) -> s = x }; \
        if                                                                      \
        :: KEEPS(PAYLOAD_BEFORE_ARRIVE) -> lane_write(); lane_arrive()          \
        :: else -> lane_arrive(); lane_write()                                  \

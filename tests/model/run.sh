@@ -51,7 +51,7 @@ lane-three               | lane   | -DN=3 |
 lane-one-slot            | lane   | -DD=1 |
 lane-started             | lane   | -DOPEN=2 |
 lane-started-one-slot    | lane   | -DOPEN=2 -DD=1 |
-lane-started-three       | lane   | -DOPEN=2 -DN=3 |
+lane-started-three       | lane   | -DOPEN=2 -DN=3 -DD=1 |
 lane-late                | lane   | -DDEADLINES=1 -DABSENT=1 |
 lane-late-three          | lane   | -DDEADLINES=1 -DABSENT=1 -DN=3 -DOPS=2 -DD=1 |
 lane-late-started        | lane   | -DDEADLINES=1 -DOPEN=2 |
