@@ -9,6 +9,7 @@ import sys
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
 
+from examples import suite_examples
 from harness import (CORES, FAILED, LOGS, PASSED, ROOT, SKIPPED, Case, check, last_lines,
                      run_ctest, run_pytest)
 
@@ -40,6 +41,10 @@ def suite_format(session):
 def suite_layers(session):
     return [check(session, "layers/tree", sys.executable, TESTS / "layers.py"),
             check(session, "layers/self-test", sys.executable, TESTS / "layers_test.py")]
+
+
+def suite_docs(session):
+    return [check(session, "docs/api", sys.executable, TESTS / "api_page.py")]
 
 
 def suite_headers(session):
@@ -221,17 +226,6 @@ def suite_jax(session):
     return run_pytest(session, "jax", TESTS / "jax", timeout=420)
 
 
-def suite_demo(session):
-    """What `make demo` runs, and what a person should then see."""
-    status, output = session.sh("oriel", "run", "--no-tag", "-n", "4", "--", sys.executable,
-                                ROOT / "examples" / "01_all_reduce" / "all_reduce.py")
-    line = re.compile(r"^\[proc (\d)/4\] N=1048576 expected=6\.0 got\[0\]=6\.0 got\[-1\]=6\.0 "
-                      r"ALL_OK=True$", re.M)
-    if status == 0 and sorted(line.findall(output)) == ["0", "1", "2", "3"]:
-        return [Case("demo/all_reduce", PASSED)]
-    return [Case("demo/all_reduce", FAILED, f"exit status {status}\n{last_lines(output, 12)}")]
-
-
 # ---- the wheel -----------------------------------------------------------------
 
 PROGRAM = """#include <oriel/oriel.h>
@@ -285,7 +279,7 @@ def check_c_program(session, folder):
                  PKG_CONFIG_PATH=str(folder / "site" / "oriel" / "lib" / "pkgconfig"))
 
 
-SUITES = [suite_format, suite_layers, suite_headers, suite_model, suite_unit, suite_static,
-          suite_asan, suite_tsan, suite_valgrind, suite_fuzz, suite_multi, suite_fault,
-          suite_multi_asan, suite_fault_asan, suite_wheel, suite_demo, suite_jax]
+SUITES = [suite_format, suite_layers, suite_docs, suite_headers, suite_model, suite_unit,
+          suite_static, suite_asan, suite_tsan, suite_valgrind, suite_fuzz, suite_multi,
+          suite_fault, suite_multi_asan, suite_fault_asan, suite_wheel, suite_examples, suite_jax]
 SOAK_SUITES = [suite_fuzz, suite_multi, suite_fault, suite_jax]

@@ -1,0 +1,109 @@
+"""The suite of the examples: what their READMEs say to run, against the package that
+is installed beside this Python. What a person should see, the tests want to see."""
+
+import importlib.util
+import re
+import shutil
+import sys
+from pathlib import Path
+
+from harness import FAILED, LOGS, PASSED, ROOT, SKIPPED, Case, last_lines
+
+EXAMPLES = ROOT / "examples"
+MPIRUN = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]
+
+
+def expect(session, case_id, *command, lines, status=0, **env):
+    """A command whose exit status is `status` and in whose output each of the
+    patterns `lines` is a whole line."""
+    got, output = session.sh(*command, timeout=120, **env)
+    absent = [line for line in lines if not re.search(f"^{line}$", output, re.M)]
+    if got == status and not absent:
+        return Case(case_id, PASSED)
+    wanted = "".join(f"\nno line {line}" for line in absent)
+    return Case(case_id, FAILED, f"exit status {got}{wanted}\n{last_lines(output, 12)}")
+
+
+def oriel_run(processes, *command):
+    return ["oriel", "run", "--no-tag", "--grace", "60", "-n", processes, "--", *command]
+
+
+def from_each(processes, text):
+    return [rf"\[proc {i}/{processes}\] {text}" for i in range(processes)]
+
+
+def run_python(session, case_id, script, *arguments, processes, lines, **keywords):
+    script = next(EXAMPLES.glob(f"*/{script}"))
+    return expect(session, f"examples/{case_id}",
+                  *oriel_run(processes, sys.executable, script, *arguments), lines=lines,
+                  **keywords)
+
+
+def build(session, name):
+    """A copy of the example, built with its Makefile; the folder, or a case that says
+    why not."""
+    case_id = f"examples/{name}"
+    package = importlib.util.find_spec("oriel")
+    if package is None:
+        return None, Case(case_id, FAILED, "oriel is not installed beside this Python")
+    if not session.which("pkg-config"):
+        return None, Case(case_id, SKIPPED, "pkg-config is not installed (pkg-config)")
+    folder = LOGS / "examples" / name
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(EXAMPLES / name, folder)
+    config = Path(package.submodule_search_locations[0]) / "lib" / "pkgconfig"
+    status, output = session.sh("make", "-C", folder, PKG_CONFIG_PATH=str(config),
+                                CFLAGS="-O2 -std=c11 -Wall -Wextra -Werror")
+    if status != 0:
+        return None, Case(case_id, FAILED, last_lines(output, 12))
+    return folder, None
+
+
+def run_heat(session):
+    folder, problem = build(session, "02_c_program")
+    if problem:
+        return [problem]
+    heat = folder / "heat"
+    # The same digits whoever computes them, and those of the README.
+    line = re.search(r"^\[0\] (64 cells.*)$", (folder / "README.md").read_text(), re.M)[1]
+    cases = [expect(session, f"examples/02_c_program-{n}", *oriel_run(n, heat),
+                    lines=[re.escape(line)]) for n in (1, 4)]
+    few = r"heat: 3 cells are too few for 4 ranks"
+    return cases + [expect(session, "examples/02_c_program-failure", *oriel_run(4, heat, 3),
+                           lines=[few], status=1)]
+
+
+def run_mpirun(session):
+    if not session.which("mpicc") or not session.which("mpirun"):
+        return [Case("examples/06_mpirun", SKIPPED,
+                     "mpicc or mpirun is not installed (libopenmpi-dev, openmpi-bin)")]
+    folder, problem = build(session, "06_mpirun")
+    if problem:
+        return [problem]
+    lines = [f"rank {i} of 3: the same sums" for i in range(3)]
+    return [expect(session, "examples/06_mpirun", *MPIRUN, "-n", "3", folder / "both",
+                   lines=lines)]
+
+
+def run_recovery(session):
+    killed = (r"step 20: .*all_reduce sum of 4000 bytes of f32 on rank [02] .*rank 1 is missing: "
+              r"process 1 \(pid \d+\) is gone, after .* s")
+    left = [rf"\[proc {i}\] 2 processes left, 40 steps, ALL_OK=True" for i in (0, 2)]
+    return [run_python(session, "05_recovery-killed", "recovery.py", 20, 1, processes=3,
+                       lines=[killed, *left], status=128 + 9)]
+
+
+def suite_examples(session):
+    expected = r"N=1048576 expected=6\.0 got\[0\]=6\.0 got\[-1\]=6\.0 ALL_OK=True"
+    trained = r"96 parameters, 48 on each device, loss \S+, on one device \S+, ALL_OK=True"
+    return [
+        run_python(session, "01_all_reduce", "all_reduce.py", processes=4,
+                   lines=from_each(4, expected)),
+        *run_heat(session),
+        run_python(session, "03_sharded_optimizer", "train.py", 20, processes=2,
+                   lines=from_each(2, trained)),
+        run_python(session, "04_token_exchange", "exchange.py", 100, processes=2,
+                   lines=from_each(2, "200 tokens to 4 experts and back, ALL_OK=True")),
+        *run_recovery(session),
+        *run_mpirun(session),
+    ]
