@@ -86,11 +86,19 @@ def run_mpirun(session):
 
 
 def run_recovery(session):
-    killed = (r"step 20: .*all_reduce sum of 4000 bytes of f32 on rank [02] .*rank 1 is missing: "
-              r"process 1 \(pid \d+\) is gone, after .* s")
-    left = [rf"\[proc {i}\] 2 processes left, 40 steps, ALL_OK=True" for i in (0, 2)]
-    return [run_python(session, "05_recovery-killed", "recovery.py", 20, 1, processes=3,
-                       lines=[killed, *left], status=128 + 9)]
+    what = r"step \d+: .*all_reduce sum of 4000 bytes of f32 on rank {} \(process .\): {}"
+    gone = r"rank 1 is missing: process 1 \(pid \d+\) is gone, after .* s"
+    fault = "process 1: call 20 of operation failed, as ORIEL_FAULT asks.*"
+    left = r"\[proc {}\] {} processes left, 40 steps, ALL_OK=True"
+    return [
+        run_python(session, "05_recovery-killed", "recovery.py", 20, 1, processes=3, status=128 + 9,
+                   lines=[line for i in (0, 2)
+                          for line in (what.format(i, gone), left.format(i, 2))]),
+        run_python(session, "05_recovery-fault", "recovery.py", processes=2,
+                   ORIEL_FAULT="operation:20=fail@1",
+                   lines=[line for i in (0, 1)
+                          for line in (what.format(i, fault), left.format(i, 2))]),
+    ]
 
 
 def suite_examples(session):
