@@ -1,6 +1,7 @@
 """Fails unless docs/api.md names everything that is public: what the header marks
 ORIEL_API, its statuses, dtypes, reductions and _INIT macros, oriel's __all__, and
-the options. Links between pages must lead somewhere.
+the options. Signatures that it gives must be those of the code, in both languages,
+and links between pages must lead somewhere.
 
     python3 tests/api_page.py
 """
@@ -17,9 +18,16 @@ PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "examples")
 RANGES = {f"ORIEL_{kind}{bits}" for kind in "SU" for bits in (16, 32)}
 
 
+def without_comments(code):
+    return re.sub(r"/\*.*?\*/", " ", code, flags=re.S)
+
+
+def header():
+    return without_comments((ROOT / "include" / "oriel" / "oriel.h").read_text())
+
+
 def header_names():
-    text = (ROOT / "include" / "oriel" / "oriel.h").read_text()
-    code = re.sub(r"/\*.*?\*/", " ", text, flags=re.S)
+    code = header()
     constants = set(re.findall(r"^\s+(ORIEL_\w+) = \d", code, re.M))
     macros = set(re.findall(r"#define (ORIEL_\w+_INIT)\b", code))
     return set(DECLARED.findall(code)) | macros | {
@@ -44,6 +52,45 @@ def missing_names(page):
     return sorted(name for name in names if not re.search(rf"\b{re.escape(name)}\b", page))
 
 
+# ---- signatures ----------------------------------------------------------------
+
+def code_blocks(page, language):
+    return "\n".join(re.findall(rf"^```{language}\n(.*?)^```", page, re.M | re.S))
+
+
+def prototypes(code):
+    """name: parameters, of those that give types."""
+    found = re.findall(r"\b(oriel_\w+)\(([^()]*)\);", without_comments(code))
+    return {name: " ".join(text.split()) for name, text in found if " " in text}
+
+
+def python_signatures():
+    """name: parameters, of the functions of the package."""
+    found = {}
+    for path in sorted((ROOT / "python" / "oriel").glob("_*.py")):
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.FunctionDef) and f"oriel.{node.name}" in python_names():
+                found[node.name] = ast.unparse(node.args)
+    return found
+
+
+def shown_signatures(page):
+    calls = re.findall(r"^oriel\.(\w+)\(([^()]+)\)", code_blocks(page, "python"), re.M)
+    return {name: ast.unparse(ast.parse(f"def f({text}): pass").body[0].args)
+            for name, text in calls}
+
+
+def wrong_signatures(page):
+    pairs = [(prototypes(code_blocks(page, "c")), prototypes(header())),
+             (shown_signatures(page), python_signatures())]
+    for shown, real in pairs:
+        for name, parameters in shown.items():
+            if name in real and parameters != real[name]:
+                yield f"{name}({parameters}) is in fact {name}({real[name]})"
+
+
+# ---- links ---------------------------------------------------------------------
+
 def anchors(page):
     """As GitHub makes them of headings."""
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
@@ -59,8 +106,9 @@ def broken_links(page):
 
 
 def main():
-    complaints = [f"{PAGE.relative_to(ROOT)} does not name {name}"
-                  for name in missing_names(PAGE.read_text())]
+    text = PAGE.read_text()
+    complaints = [f"docs/api.md does not name {name}" for name in missing_names(text)]
+    complaints += [f"docs/api.md: {problem}" for problem in wrong_signatures(text)]
     for page in PAGES:
         complaints += [f"{page.relative_to(ROOT)}: {target} leads nowhere"
                        for target in broken_links(page)]
