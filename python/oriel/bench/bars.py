@@ -1,6 +1,7 @@
-"""The times oriel promises, and whether a measured row keeps them."""
+"""The times oriel promises, and whether what was measured keeps them."""
 
 import dataclasses
+import statistics
 
 _KIB, _MIB = 1 << 10, 1 << 20
 
@@ -11,27 +12,44 @@ class Bar:
     largest: int  # bytes up to which it holds, from the bar before
     ratio: float  # peer / ours, at least
     within_spread: bool = False  # a shortfall inside the quartiles is none
+    strict: bool = False  # and not just equal
 
     def __str__(self):
-        return f"{self.peer}/oriel >= {self.ratio:g}{' within spread' * self.within_spread}"
+        sign = ">" if self.strict else ">="
+        return f"{self.peer}/oriel {sign} {self.ratio:g}{' within spread' * self.within_spread}"
 
 
-# (processes, devices of each): the bars for that layout
+_NOT_SLOWER = (Bar("mpi", 64 * _MIB, 1.0),)
+
+# (level, processes, devices of each): the bars of an operation for that layout;
+# None stands for every operation that is not named
 _BARS = {
-    (2, 1): (
-        Bar("jax", 64 * _KIB, 3.0),
-        Bar("jax", 16 * _MIB, 2.0),
-        Bar("jax", 64 * _MIB, 1.0),
-    ),
-    (1, 2): (
-        Bar("jax", 64 * _MIB, 1.0, within_spread=True),
-        Bar("empty", 64 * _KIB, 1 / 1.25),
-    ),
+    ("jax", 2, 1): {
+        "all_reduce": (
+            Bar("jax", 64 * _KIB, 3.0),
+            Bar("jax", 16 * _MIB, 2.0),
+            Bar("jax", 64 * _MIB, 1.0),
+        )
+    },
+    ("jax", 1, 2): {
+        "all_reduce": (
+            Bar("jax", 64 * _MIB, 1.0, within_spread=True),
+            Bar("empty", 64 * _KIB, 1 / 1.25),
+        )
+    },
+    ("c", 2, 1): {
+        "all_reduce": (Bar("mpi", _MIB - 1, 1.0, strict=True), Bar("mpi", 64 * _MIB, 1.5)),
+        None: _NOT_SLOWER,
+    },
+    ("c", 4, 1): {None: _NOT_SLOWER},
+    ("c", 8, 1): {None: _NOT_SLOWER},
 }
+_MEAN = 1.2  # of the operations other than all_reduce, from C, 2 processes
 
 
 def bars_of(plan):
-    return _BARS.get((plan.processes, plan.devices), ())
+    of_layout = _BARS.get((plan.level, plan.processes, plan.devices), {})
+    return of_layout.get(plan.operation, of_layout.get(None, ()))
 
 
 def peers_of(plan):
@@ -50,4 +68,36 @@ def bar_of(plan, row):
 def is_met(bar, row):
     # The spread reaches from quartile to quartile, so half of it to each side.
     slack = max(row["spread"], row["peer_spread"]) / 2 if bar.within_spread else 0.0
+    if bar.strict:
+        return row["ratio"] > bar.ratio
     return row["ratio"] >= bar.ratio - slack
+
+
+def judge(plan, rows):
+    """Writes bar and met into the rows of a plan; returns all verdicts, the one
+    over all sizes among them, as a list of dicts."""
+    verdicts = []
+    for row in rows:
+        bar = bar_of(plan, row)
+        if bar is not None:
+            row["bar"], row["met"] = str(bar), is_met(bar, row)
+            verdicts.append(_verdict(plan, row["bytes"], row["bar"], row["ratio"], row["met"]))
+    ratios = [row["ratio"] for row in rows if row["peer"] == "mpi"]
+    if ratios and (plan.level, plan.processes) == ("c", 2) and plan.operation != "all_reduce":
+        mean = statistics.geometric_mean(ratios)
+        text = f"mpi/oriel >= {_MEAN:g} in the geometric mean"
+        verdicts.append(_verdict(plan, None, text, round(mean, 3), mean >= _MEAN))
+    return verdicts
+
+
+def _verdict(plan, nbytes, bar, figure, met):
+    return {
+        "op": plan.operation,
+        "level": plan.level,
+        "processes": plan.processes,
+        "ranks": plan.ranks,
+        "bytes": nbytes,  # None: all sizes together
+        "bar": bar,
+        "figure": figure,
+        "met": met,
+    }

@@ -1,4 +1,4 @@
-"""Starts the processes of a benchmark and reads what they report."""
+"""Starts the processes of a benchmark and reads what they print."""
 
 import json
 import os
@@ -30,6 +30,26 @@ def find_command():
     )
 
 
+def lines(command, environment=None, **options):
+    """Yields the lines a command prints; raises when it fails."""
+    child = subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, text=True, **options
+    )
+    # So that a kill of this process ends the others too.
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    try:
+        yield from child.stdout
+    except BaseException:
+        child.terminate()
+        raise
+    finally:
+        child.stdout.close()
+        code = child.wait()
+        signal.signal(signal.SIGTERM, before)
+    if code != 0:
+        raise LaunchError(f"the measuring processes ended with exit code {code}; see above")
+
+
 def _command(plan):
     worker = [sys.executable, "-m", "oriel.bench.worker", plan.to_json()]
     if plan.processes == 1:
@@ -44,26 +64,11 @@ def _environment(plan):
 
 
 def reports(plan):
-    """Yields, for each size in order, the reports of all processes."""
-    child = subprocess.Popen(
-        _command(plan), env=_environment(plan), stdout=subprocess.PIPE, text=True
-    )
-    # So that a kill of this process ends the others too.
-    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    """Yields, for each size in order, the reports of all processes of JAX."""
     arrived = {nbytes: [] for nbytes in plan.sizes}
-    try:
-        for text in child.stdout:
-            report = json.loads(text)
-            same = arrived[report["bytes"]]
-            same.append(report)
-            if len(same) == plan.processes:
-                yield same
-    except BaseException:
-        child.terminate()
-        raise
-    finally:
-        child.stdout.close()
-        code = child.wait()
-        signal.signal(signal.SIGTERM, before)
-    if code != 0:
-        raise LaunchError(f"the measuring processes ended with exit code {code}; see above")
+    for text in lines(_command(plan), _environment(plan)):
+        report = json.loads(text)
+        same = arrived[report["bytes"]]
+        same.append(report)
+        if len(same) == plan.processes:
+            yield same

@@ -4,9 +4,11 @@ import argparse
 import dataclasses
 import json
 
+from oriel.bench.operations import OPERATIONS
+
 OURS = "ours"
-PEERS = ("jax", "empty")
-OPERATIONS = ("all_reduce",)
+PEERS = {"jax": "jax", "empty": "jax", "mpi": "c"}  # and the level each belongs to
+LEVELS = ("c", "jax")
 REDUCTIONS = ("sum", "mean", "min", "max", "prod")
 DTYPES = {
     "f16": ("float16", 2),
@@ -27,22 +29,26 @@ DTYPES = {
 _UNITS = {"B": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 _SMALLEST, _LARGEST = 8, 64 << 20
 
-# Repetitions without --iterations: fixed by the size alone, so that all
-# processes do the same number. Small calls are noisy and cheap.
+# Repetitions without --iterations at the level of JAX: fixed by the size alone,
+# so that all processes do the same number. Small calls are noisy and cheap.
 _MOST, _FEWEST = 1000, 30
 _MOVED = 1 << 30  # bytes per size, between the two limits
+_BATCHES = 9  # of each size in each round, at the level of C
 
 
 @dataclasses.dataclass
 class Plan:
     operation: str
+    level: str
     processes: int
     devices: int  # of each process
     peers: list
-    sizes: list  # bytes of one rank's operand
+    sizes: list  # bytes of the larger of a rank's operand and result
     dtype: str  # of DTYPES
     op: str
     iterations: int | None = None
+    rounds: int = 1
+    bind: str = "none"
 
     @property
     def ranks(self):
@@ -56,13 +62,37 @@ class Plan:
     def layout(self):
         """As "2 processes, 1 device each"."""
         processes = f"{self.processes} process{'es' if self.processes > 1 else ''}"
+        if self.level == "c":
+            return f"{processes}, from C"
         devices = f"{self.devices} device{'s' if self.devices > 1 else ''}"
         return f"{processes}, {devices}{' each' if self.processes > 1 else ''}"
+
+    @property
+    def title(self):
+        words = [self.operation]
+        if OPERATIONS[self.operation].sized:
+            words.append(self.dtype)
+        if OPERATIONS[self.operation].reduces:
+            words.append(self.op)
+        return f"{' '.join(words)}, {self.layout}"
+
+    @property
+    def unit(self):
+        """Bytes of which every size is a multiple."""
+        divided = OPERATIONS[self.operation].divided
+        return DTYPES[self.dtype][1] * (self.ranks if divided else 1)
 
     def repetitions(self, nbytes):
         if self.iterations is not None:
             return self.iterations
-        return max(_FEWEST, min(_MOST, _MOVED // nbytes))
+        return max(_FEWEST, min(_MOST, _MOVED // max(nbytes, 1)))
+
+    def batches(self):
+        """(batches, calls in each; 0: as many as fill a batch) of a round."""
+        if self.iterations is None:
+            return _BATCHES, 0
+        batches = min(_BATCHES, self.iterations)
+        return batches, self.iterations // batches
 
     def to_json(self):
         return json.dumps(dataclasses.asdict(self))
@@ -72,7 +102,7 @@ class Plan:
         return cls(**json.loads(text))
 
 
-# ---- parts of the command line -----------------------------------------------------
+# ---- sizes -------------------------------------------------------------------------
 
 
 def one_size(text):
@@ -86,25 +116,33 @@ def one_size(text):
     return int(digits) * _UNITS[unit]
 
 
-def powers_of_four(least, most):
-    """Both ends and the powers of four between them."""
-    between = [4**k for k in range(most.bit_length()) if least < 4**k < most]
-    return [least, *between, most] if least < most else [least]
-
-
 def sizes(text):
-    """Bytes of "8,1K,64M", or of "8:64M"."""
+    """The bytes of "8,1K,64M" as a list; of "8:64M" the two ends as a tuple."""
     least, colon, most = text.partition(":")
     if not colon:
         return list(dict.fromkeys(one_size(word) for word in text.split(",")))
     ends = one_size(least), one_size(most)
     if ends[0] > ends[1]:
         raise argparse.ArgumentTypeError(f"{text!r} ends below its start")
-    return powers_of_four(*ends)
+    return ends
 
 
-def default_sizes(dtype):
-    return powers_of_four(max(_SMALLEST, DTYPES[dtype][1]), _LARGEST)
+def spread_sizes(ends, unit, base):
+    """Both ends and the powers of `base` between them, as multiples of `unit`."""
+    least, most = max(ends[0], unit), max(ends[1], unit)
+    powers = [base**k for k in range(1, most.bit_length()) if least < base**k < most]
+    return list(dict.fromkeys(size // unit * unit for size in (least, *powers, most)))
+
+
+def choose_sizes(given, operation, unit, dense):
+    if not OPERATIONS[operation].sized:
+        return [0]
+    if isinstance(given, list):
+        return given
+    return spread_sizes(given or (_SMALLEST, _LARGEST), unit, 2 if dense else 4)
+
+
+# ---- other parts of the command line -------------------------------------------------
 
 
 def count(most):
@@ -118,11 +156,20 @@ def count(most):
     return parse
 
 
-def peers(text):
-    names = [] if text == "none" else text.split(",")
+def _words(text, known, what):
+    names = text.split(",")
     for name in names:
-        if name not in PEERS:
+        if name not in known:
             raise argparse.ArgumentTypeError(
-                f"{name!r} is no peer; there are: {', '.join(PEERS)}, or none"
+                f"{name!r} is no {what}; there are: {', '.join(known)}"
+                + (", or none" if what == "peer" else "")
             )
     return list(dict.fromkeys(names))
+
+
+def peers(text):
+    return [] if text == "none" else _words(text, PEERS, "peer")
+
+
+def levels(text):
+    return _words(text, LEVELS, "level")

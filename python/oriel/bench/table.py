@@ -1,50 +1,57 @@
-"""From the times of all processes to rows, and from rows to lines of text."""
+"""From times to rows, and from rows to lines of text."""
 
 import statistics
 
-from oriel.bench import bars
+from oriel.bench.operations import OPERATIONS
 from oriel.bench.plan import OURS
 
 
-def middle(times):
-    """(median in microseconds, distance of the quartiles as a share of it)"""
-    median = statistics.median(times)
-    if len(times) < 2:
-        return median / 1e3, 0.0
-    low, _, high = statistics.quantiles(times, n=4, method="inclusive")
-    return median / 1e3, (high - low) / median
-
-
 def slowest(reports, name):
-    """A call is over when its last process is: the longest of each repetition."""
-    return [max(times) for times in zip(*(report["times"][name] for report in reports))]
+    """Microseconds of each repetition: a call is over when its last process is."""
+    times = zip(*(report["times"][name] for report in reports))
+    return [max(of_all) / 1e3 for of_all in times]
 
 
-def make_rows(plan, nbytes, reports, checked):
-    """One row per peer; without peers, one row that has none."""
-    ours_us, spread = middle(slowest(reports, OURS))
+def _middle(times):
+    """(lower quartile, median, upper quartile)"""
+    if len(times) < 2:
+        return (times[0],) * 3
+    return tuple(statistics.quantiles(times, n=4, method="inclusive"))
+
+
+def _figures(prefix, times):
+    low, median, high = _middle(times)
+    names = ("ours_us", "low_us", "high_us", "spread")
+    if prefix:
+        names = ("peer_us", "peer_low_us", "peer_high_us", "peer_spread")
+    values = (round(median, 3), round(low, 3), round(high, 3), round((high - low) / median, 3))
+    return dict(zip(names, values, strict=True))
+
+
+def make_rows(plan, nbytes, samples):
+    """One row per peer; without peers, one row that has none. `samples` holds the
+    microseconds of ours and of each peer."""
+    times = samples[OURS]
+    algbw = nbytes / _middle(times)[1] / 1e3
     rows = []
     for peer in plan.peers or [None]:
-        peer_us, peer_spread = middle(slowest(reports, peer)) if peer else (None, None)
         row = {
             "op": plan.operation,
+            "level": plan.level,
             "ranks": plan.ranks,
             "processes": plan.processes,
             "bytes": nbytes,
             "dtype": plan.dtype,
-            "reduction": plan.op,
-            "ours_us": round(ours_us, 2),
-            "spread": round(spread, 3),
+            "reduction": plan.op if OPERATIONS[plan.operation].reduces else None,
+            "repetitions": len(times),
+            "algbw": round(algbw, 6),
+            "busbw": round(algbw * OPERATIONS[plan.operation].busbw(plan.ranks), 6),
             "peer": peer,
-            "peer_us": peer and round(peer_us, 2),
-            "peer_spread": peer and round(peer_spread, 3),
-            "ratio": peer and round(peer_us / ours_us, 3),
-            "repetitions": len(reports[0]["times"][OURS]),
-        }
-        bar = bars.bar_of(plan, row) if checked else None
-        if bar is not None:
-            row["bar"] = str(bar)
-            row["met"] = bars.is_met(bar, row)
+            "ratio": None,
+        } | _figures("", times)
+        if peer is not None:
+            row |= _figures("peer", samples[peer])
+            row["ratio"] = round(_middle(samples[peer])[1] / _middle(times)[1], 3)
         rows.append(row)
     return rows
 
@@ -53,13 +60,17 @@ def make_rows(plan, nbytes, reports, checked):
 
 
 def size_text(nbytes):
+    if nbytes == 0:
+        return "-"
     for unit, name in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
         if nbytes % unit == 0:
             return f"{nbytes // unit} {name}"
     return f"{nbytes} B"
 
 
-def _time_text(us):
+def time_text(us):
+    if us < 10:
+        return f"{us:.2f} us"
     return f"{us:.1f} us" if us < 1e4 else f"{us / 1e3:.1f} ms"
 
 
@@ -75,18 +86,20 @@ def _verdict(row):
     return f"  {word} {row['bar']}"
 
 
-def line(plan, rows):
+def _speed_text(row, name):
+    return f"{row[name]:.3f}" if row["bytes"] > 0 else "-"
+
+
+def line(rows):
     """The rows of one size, side by side."""
     first = rows[0]
-    algbw = first["bytes"] / first["ours_us"] / 1e3
-    busbw = algbw * 2 * (plan.ranks - 1) / plan.ranks
     text = (
-        f"{size_text(first['bytes']):>8} {_time_text(first['ours_us']):>12} "
-        f"{first['spread']:>7.0%} {algbw:>7.3f} {busbw:>7.3f}"
+        f"{size_text(first['bytes']):>8} {time_text(first['ours_us']):>12} {first['spread']:>7.0%} "
+        f"{_speed_text(first, 'algbw'):>7} {_speed_text(first, 'busbw'):>7}"
     )
     for row in rows:
         if row["peer"] is not None:
             text += (
-                f" {_time_text(row['peer_us']):>12} {row['peer_spread']:>7.0%} {row['ratio']:>6.2f}"
+                f" {time_text(row['peer_us']):>12} {row['peer_spread']:>7.0%} {row['ratio']:>6.2f}"
             )
     return text + "".join(_verdict(row) for row in rows)
