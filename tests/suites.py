@@ -32,7 +32,7 @@ def missing(case_id, what, package):
 # ---- the text of the tree ----------------------------------------------------
 
 def suite_format(session):
-    files = c_files("include", "src", "tools", "tests", "examples")
+    files = c_files("include", "src", "tools", "tests", "examples", "python")
     if not session.which("clang-format"):
         return missing("format/clang-format", "clang-format", "pip install clang-format==14.0.6")
     return [check(session, "format/clang-format", "clang-format", "--dry-run", "-Werror", *files)]
@@ -259,7 +259,7 @@ def check_tag(wheel):
 
 def check_contents(wheel):
     names = zipfile.ZipFile(wheel).namelist()
-    modules = (ROOT / "python").rglob("*.py")
+    modules = [path for path in (ROOT / "python").rglob("*") if path.suffix in (".py", ".c", ".h")]
     wanted = ["oriel/lib/liboriel.so", "oriel/lib/pkgconfig/oriel.pc",
               "oriel/include/oriel/oriel.h", "/scripts/oriel",
               *[path.relative_to(ROOT / "python").as_posix() for path in modules]]

@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <math.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/uio.h>
@@ -35,6 +36,7 @@ struct client {
     int was_reached; /* from then on a refused connection means: the server has ended */
     pthread_mutex_t lock;
     struct link *idle; /* under `lock` */
+    _Atomic unsigned long requests;
 };
 
 /* ---- bytes on a socket, with a deadline --------------------------------- */
@@ -360,6 +362,7 @@ static oriel_status call(struct client *client, const oriel_frame *request, doub
         st = link_take(client, timeout_s, &link);
     if (st != ORIEL_OK)
         return st;
+    atomic_fetch_add(&client->requests, 1);
     st = send_all(link->fd, iov, 3, deadline);
     if (st == ORIEL_OK)
         st = receive_reply(link->fd, deadline, bytes_p, reply_p);
@@ -521,8 +524,12 @@ oriel_status oriel_store_connect(const char *address, const char *secret, double
 
 void oriel_store_disconnect(oriel_store *store)
 {
-    if (store == NULL || store->ctx == NULL)
+    struct client *client = store != NULL ? store->ctx : NULL;
+
+    if (client == NULL)
         return;
-    free_client(store->ctx);
+    oriel_log(ORIEL_LOG_DEBUG, "store at %s: %lu requests", client->text,
+              atomic_load(&client->requests));
+    free_client(client);
     *store = (oriel_store)ORIEL_STORE_INIT;
 }

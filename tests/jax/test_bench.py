@@ -6,6 +6,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import xml.etree.ElementTree as xml
 
 import pytest
 
@@ -15,32 +16,32 @@ if importlib.util.find_spec("oriel") is None:
 
 import jax  # noqa: E402
 import numpy as np  # noqa: E402
+from support import find_oriel  # noqa: E402
 
+import oriel  # noqa: E402
 from oriel import bench  # noqa: E402
-from oriel.bench import launch, plan, table, worker  # noqa: E402
+from oriel.bench import arguments, calls, launch, native, plan, table, worker  # noqa: E402
+from oriel.bench.operations import OPERATIONS, ragged_begin  # noqa: E402
 
-KEYS = {
-    "op",
-    "ranks",
-    "processes",
-    "bytes",
-    "dtype",
-    "ours_us",
-    "spread",
-    "peer",
-    "peer_us",
-    "peer_spread",
-    "ratio",
-    "repetitions",
-}
+ORIGIN = {"command", "commit", "version", "date", "machine", "jax", "python", "method"}
+KEYS = set(
+    "op level ranks processes bytes dtype reduction repetitions algbw busbw peer ratio ours_us "
+    "low_us high_us spread peer_us peer_low_us peer_high_us peer_spread".split()
+)
+NEEDS_MPI = pytest.mark.skipif(bool(native.find_mpi()), reason=native.find_mpi() or "")
+NEEDS_PLOTS = pytest.mark.skipif(
+    importlib.util.find_spec("matplotlib") is None, reason="matplotlib is not installed"
+)
 
 
-def run_command(*arguments):
+def run_command(*words):
     folder = str(pathlib.Path(bench.__file__).parents[2])
     path = os.pathsep.join(filter(None, [folder, os.environ.get("PYTHONPATH")]))
+    command = pathlib.Path(find_oriel()).parent
+    search = os.pathsep.join([str(command), os.environ["PATH"]])
     return subprocess.run(
-        [sys.executable, "-m", "oriel", "bench", *map(str, arguments)],
-        env=os.environ | {"PYTHONPATH": path},
+        [sys.executable, "-m", "oriel", "bench", *map(str, words)],
+        env=os.environ | {"PYTHONPATH": path, "PATH": search},
         capture_output=True,
         text=True,
         timeout=100,
@@ -50,6 +51,7 @@ def run_command(*arguments):
 def make_plan(**changes):
     values = dict(
         operation="all_reduce",
+        level="jax",
         processes=2,
         devices=1,
         peers=["jax"],
@@ -60,7 +62,15 @@ def make_plan(**changes):
     return plan.Plan(**values | changes)
 
 
-# ---- the command ---------------------------------------------------------------
+def check_plots(path):
+    """Both endings, not empty, and what they say they are."""
+    assert xml.parse(path.with_suffix(".svg")).getroot().tag.endswith("}svg")
+    picture = path.with_suffix(".png").read_bytes()
+    assert picture.startswith(b"\x89PNG\r\n") and len(picture) > 5000
+    assert len(path.with_suffix(".svg").read_bytes()) > 5000
+
+
+# ---- the level of JAX ------------------------------------------------------------
 
 
 def test_two_processes(tmp_path):
@@ -71,13 +81,14 @@ def test_two_processes(tmp_path):
     assert done.returncode == 0, done.stderr
     for word in ("8 B", "64 KiB", "algbw", " jax/oriel >= 3", "of 2 bars are met"):
         assert word in done.stdout
+    assert done.stderr == "", "a progress bar is for terminals"
     result = json.loads(out.read_text())
     assert result["command"].startswith("oriel bench all_reduce -n 2")
-    assert {"commit", "version", "date", "machine", "jax", "method"} <= result.keys()
+    assert ORIGIN | {"rows", "bars"} == result.keys()
     assert {"cpu", "cores", "memory_gib", "kernel", "load", "scheduling"} <= result["machine"].keys()
     assert [row["bytes"] for row in result["rows"]] == [8, 65536]
     for row in result["rows"]:
-        assert KEYS <= row.keys()
+        assert row.keys() == KEYS | {"bar", "met"}
         assert (row["ranks"], row["processes"], row["peer"]) == (2, 2, "jax")
         assert row["repetitions"] == 3
         assert row["ratio"] == pytest.approx(row["peer_us"] / row["ours_us"], rel=0.01)
@@ -89,11 +100,24 @@ def test_two_devices_of_one_process():
     )
     assert done.returncode == 0, done.stderr
     assert "1 process, 2 devices" in done.stdout
-    assert [line.split(" B ")[0].strip() for line in done.stdout.splitlines()[2:]] == [
-        "8",
-        "16",
-        "64",
-    ]
+    sizes = [line.split(" B ")[0].strip() for line in done.stdout.splitlines()[2:]]
+    assert sizes == ["8", "16", "64"]
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_operations_inside_jit(operation, monkeypatch):
+    """Each on 4 of this process's devices: ours, lax's and the empty call, with
+    the right results."""
+    if not hasattr(oriel, operation):
+        pytest.skip(f"oriel.{operation} is not there")
+    mesh = jax.sharding.Mesh(np.array(jax.devices("cpu")[:4]), (calls.AXIS,))
+    peers = ["empty"] if operation in arguments.NO_LAX else ["jax", "empty"]
+    wanted = make_plan(operation=operation, processes=1, devices=4, peers=peers)
+    for nbytes in [0] if operation == "barrier" else [16, 80, 4096]:
+        x = calls.place(wanted, mesh, nbytes)
+        for name in (plan.OURS, *peers):
+            program = calls.program(name, wanted, mesh, nbytes)
+            worker._warm_up(name, program, x, wanted, nbytes)
 
 
 def test_failing_processes_are_reported(monkeypatch, capsys):
@@ -108,13 +132,110 @@ def test_missing_command_is_reported(monkeypatch, capsys):
     assert "there is no oriel command" in capsys.readouterr().err
 
 
+# ---- the level of C ----------------------------------------------------------------
+
+
+@NEEDS_MPI
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_operations_from_c(operation, tmp_path, monkeypatch):
+    """Each with 2 and with 3 processes, which no block divides evenly, beside MPI."""
+    monkeypatch.setattr(launch, "find_command", find_oriel)
+    for n, sizes in ((2, "8,64K"), (3, "24:1K")):
+        out = tmp_path / f"{n}.json"
+        words = [operation, "-n", n, "--vs", "mpi", "--sizes", sizes, "--rounds", 2,
+                 "--iterations", 4, "--json", out]  # fmt: skip
+        assert bench.main([str(word) for word in words]) == 0
+        result = json.loads(out.read_text())
+        assert result.keys() == ORIGIN | {"rounds", "bind", "mpi", "rows"}
+        assert result["mpi"]["version"].startswith("Open MPI ")
+        for row in result["rows"]:
+            assert row.keys() == KEYS
+            assert (row["level"], row["processes"], row["peer"]) == ("c", n, "mpi")
+            assert row["repetitions"] == 2
+        assert len(result["rows"]) == (1 if operation == "barrier" else 2 if n == 2 else 4)
+
+
+@NEEDS_MPI
+@NEEDS_PLOTS
+def test_both_levels_in_one_go(tmp_path):
+    done = run_command("all_reduce", "--vs", "jax,mpi", "--sizes", "8:1K", "--rounds", 2,
+                       "--iterations", 4, "--check", "--plot", tmp_path / "both")  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "from C" in done.stdout and "1 device each" in done.stdout
+    assert "of 10 bars are met" in done.stdout
+    check_plots(tmp_path / "both")
+
+
+@NEEDS_PLOTS
+def test_startup(tmp_path):
+    out = tmp_path / "out.json"
+    done = run_command("startup", "-n", 5, "--rounds", 2, "--json", out, "--plot", tmp_path / "s")
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(out.read_text())["rows"]
+    assert [row["processes"] for row in rows] == [1, 2, 4, 5]
+    for row in rows:
+        n = row["processes"]
+        assert 0 < row["beyond_s"] <= row["create_s_high"]
+        assert row["heap_bytes"] > 1 << 20 and row["private_bytes"] > 0
+        # Process 0 asks everybody twice; the others say and hear two things each.
+        assert (row["requests_most"] >= n) == (n > 1)
+        assert row["requests_mean"] < 10
+    check_plots(tmp_path / "s")
+
+
+def test_one_turn_after_the_other(monkeypatch):
+    """One program at a time; who begins changes; figures are medians of batches."""
+    begun = []
+
+    def lines(command, *_):
+        begun.append(command[0])
+        first, last = (1.0, 3.0) if command[0] == plan.OURS else (4.0, 8.0)
+        for nbytes in command[-2:]:
+            yield json.dumps({"bytes": int(nbytes), "calls": 1, "us": [first, last, 100.0]})
+
+    monkeypatch.setattr(launch, "lines", lines)
+    monkeypatch.setattr(native, "_programs", lambda *_: {plan.OURS: [plan.OURS], "mpi": ["mpi"]})
+    wanted = make_plan(level="c", peers=["mpi"], sizes=[8, 16], rounds=3)
+    samples = native.measure(wanted, bench.Progress(native.steps(wanted)))
+    assert begun == ["ours", "mpi", "mpi", "ours", "ours", "mpi"]
+    assert samples[16] == {"ours": [3.0] * 3, "mpi": [8.0] * 3}
+
+
+def test_missing_mpi(monkeypatch, capsys, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(SystemExit):
+        bench.main(["all_reduce", "--vs", "mpi"])
+    sentence = "argument --vs: there is no mpicc and no mpirun on PATH"
+    assert sentence in capsys.readouterr().err
+
+
+def test_missing_compiler(monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr(launch, "find_command", lambda: "oriel")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CC", raising=False)
+    assert bench.main(["all_reduce", "--level", "c", "--vs", "none"]) == 1
+    assert "needs a C compiler" in capsys.readouterr().err
+
+
+def test_missing_matplotlib(monkeypatch, capsys):
+    monkeypatch.setattr(arguments.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(SystemExit):
+        bench.main(["all_reduce", "--plot", "x.svg"])
+    assert "it needs matplotlib: pip install 'oriel[plot]'" in capsys.readouterr().err
+
+
+# ---- arguments -----------------------------------------------------------------------
+
+
 @pytest.mark.parametrize(
-    "arguments, sentence",
+    "words, sentence",
     [
-        (["scatter"], "argument operation: invalid choice: 'scatter'"),
         (["-n", "0"], "argument -n: '0' is no whole number from 1 to 1024"),
         (["--devices", "two"], "argument --devices: 'two' is no whole number"),
-        (["--vs", "jax,mpi"], "argument --vs: 'mpi' is no peer"),
+        (["--vs", "jax,nccl"], "argument --vs: 'nccl' is no peer"),
+        (["--level", "cuda"], "argument --level: 'cuda' is no level; there are: c, jax"),
+        (["--level", "c", "--vs", "jax"], "argument --vs: jax belongs to --level jax"),
+        (["--level", "jax", "--vs", "mpi"], "argument --vs: mpi belongs to --level c"),
         (["--sizes", "8,12Q"], "argument --sizes: '12Q' is no size"),
         (["--sizes", "1M:8"], "argument --sizes: '1M:8' ends below its start"),
         (["--sizes", "10"], "argument --sizes: 10 is no multiple of f32's 4 bytes"),
@@ -123,14 +244,38 @@ def test_missing_command_is_reported(monkeypatch, capsys):
         (["--op", "prod"], "argument --op: lax has no prod"),
         (["--op", "max", "--dtype", "c64"], "argument --op: complex numbers (c64) have no max"),
         (["--iterations", "-1"], "argument --iterations: '-1' is no whole number"),
-        (["--check", "-n", "3"], "argument --check: no bars for 3 processes, 1 device each"),
+        (["--rounds", "3"], "argument --rounds: it belongs to --level c"),
+        (["--level", "c", "--devices", "2"], "argument --devices: at the level of C"),
+        (["--level", "c", "--dtype", "f64"], "the level of C measures f32 sum, not f64 sum"),
+        (["--level", "c", "--sizes", "2G"], "argument --sizes: at the level of C at most 1G"),
+        (["--check", "-n", "3"], "no bars for all_reduce with 3 processes, 1 device each"),
         (["--check", "--devices", "2", "--vs", "jax"], "for 1 process, 2 devices need --vs jax,empty"),
         (["--strict"], "argument --strict"),
         (["--json", "/nowhere/f"], "argument --json: cannot write '/nowhere/f'"),
+        (["--plot", "/nowhere/f.svg"], "argument --plot: there is no folder for '/nowhere/f.svg'"),
+        (["--plot", "f.pdf"], "argument --plot: 'f.pdf' ends neither in .svg nor in .png"),
     ],
 )
-def test_bad_arguments(arguments, sentence, capsys):
-    words = arguments if arguments[0] == "scatter" else ["all_reduce", *arguments]
+def test_bad_arguments(words, sentence, capsys):
+    expect_refusal(["all_reduce", *words], sentence, capsys)
+
+
+@pytest.mark.parametrize(
+    "words, sentence",
+    [
+        (["scatter"], "argument OP: invalid choice: 'scatter'"),
+        (["all_gather", "-n", "4", "--sizes", "24"], "24 is no multiple of 16, one element of f32"),
+        (["ragged_all_to_all", "--vs", "jax"], "XLA's CPU backend has no ragged_all_to_all"),
+        (["reduce_scatter", "--op", "max"], "lax has no reduce_scatter with max"),
+        (["startup", "-n", "x"], "argument -n: 'x' is no whole number"),
+        (["startup", "-n", "8", "--check"], "argument --check: its bar is for 64 processes"),
+    ],
+)
+def test_bad_arguments_of_others(words, sentence, capsys):
+    expect_refusal(words, sentence, capsys)
+
+
+def expect_refusal(words, sentence, capsys):
     with pytest.raises(SystemExit) as end:
         bench.main(words)
     assert end.value.code == 2
@@ -142,20 +287,40 @@ def test_bad_arguments(arguments, sentence, capsys):
 
 def test_sizes():
     assert plan.sizes("8,1K,2MiB") == [8, 1024, 2 << 20]
-    default = plan.default_sizes("f32")
+    assert plan.sizes("8:1K") == (8, 1024)
+    default = plan.choose_sizes(None, "all_reduce", 4, False)
     assert default[:3] == [8, 16, 64] and default[-1] == 64 << 20 and len(default) == 13
-    assert plan.default_sizes("c128")[:2] == [16, 64]
+    assert plan.choose_sizes(None, "all_reduce", 16, False)[:2] == [16, 64]
+    assert plan.choose_sizes((8, 100), "all_gather", 12, False) == [12, 60, 96]
+    assert plan.choose_sizes((8, 64), "all_reduce", 4, True) == [8, 16, 32, 64]
+    assert plan.choose_sizes(None, "barrier", 4, False) == [0]
+
+
+def test_bus_bandwidth():
+    """What each rank must send, as a share of the size: nccl-tests' factors."""
+    shares = {name: operation.busbw(4) for name, operation in OPERATIONS.items()}
+    assert shares["all_reduce"] == 1.5
+    assert shares["all_gather"] == shares["reduce_scatter"] == shares["all_to_all"] == 0.75
+    assert shares["broadcast"] == shares["permute"] == 1
+    assert shares["ragged_all_to_all"] == 7 / 8  # keeps 1 of 1 + 3 + 1 + 3
+    assert [ragged_begin(4, d, 16) for d in range(5)] == [0, 2, 8, 10, 16]
 
 
 def test_a_call_takes_as_long_as_its_slowest_process():
     reports = [
-        {"bytes": 8, "times": {"ours": [1000, 5000, 3000], "jax": [6000, 6000, 6000]}},
-        {"bytes": 8, "times": {"ours": [2000, 2000, 3000], "jax": [9000, 9000, 3000]}},
+        {"bytes": 8, "times": {"ours": [1000, 5000, 3000]}},
+        {"bytes": 8, "times": {"ours": [2000, 2000, 3000]}},
     ]
-    (row,) = table.make_rows(make_plan(), 8, reports, checked=True)
+    assert table.slowest(reports, "ours") == [2.0, 5.0, 3.0]
+
+
+def test_a_row():
+    samples = {"ours": [2.0, 5.0, 3.0], "jax": [9.0, 9.0, 6.0]}
+    (row,) = table.make_rows(make_plan(sizes=[3000]), 3000, samples)
     assert (row["ours_us"], row["peer_us"], row["ratio"]) == (3.0, 9.0, 3.0)
-    assert row["spread"] == pytest.approx((4000 - 2500) / 3000)
-    assert row["met"]
+    assert (row["low_us"], row["high_us"]) == (2.5, 4.0)
+    assert row["spread"] == 0.5
+    assert (row["algbw"], row["busbw"]) == (1.0, 1.0)  # 3,000 bytes in 3 us; 2(n-1)/n = 1
 
 
 def slow_reports(wanted):
@@ -181,6 +346,28 @@ def test_a_check_brings_its_peers(monkeypatch, capsys):
     assert out.count("MISS empty/oriel >= 0.8") == 1  # promised up to 64 KiB
 
 
+def judge(ratios, **changes):
+    """{bytes: met}, None for all sizes together, of MPI's times over ours."""
+    wanted = make_plan(level="c", peers=["mpi"], sizes=list(ratios), **changes)
+    rows = []
+    for nbytes, ratio in ratios.items():
+        rows += table.make_rows(wanted, nbytes, {"ours": [1.0], "mpi": [ratio]})
+    return {verdict["bytes"]: verdict["met"] for verdict in bench.bars.judge(wanted, rows)}
+
+
+def test_bars_of_the_level_of_c():
+    small, large = 8, 1 << 20
+    assert judge({small: 1.0, large: 1.5}) == {small: False, large: True}
+    assert judge({small: 1.01, large: 1.49}) == {small: True, large: False}
+    assert judge({small: 1.0, large: 1.5}, operation="all_gather") == {
+        small: True, large: True, None: True}  # fmt: skip
+    assert judge({small: 0.99, large: 1.4}, operation="permute") == {
+        small: False, large: True, None: False}  # fmt: skip
+    for n in (4, 8):
+        assert judge({small: 1.0, large: 0.99}, processes=n) == {small: True, large: False}
+    assert judge({small: 2.0}, processes=3) == {}
+
+
 @pytest.mark.parametrize("spread, met", [(0.10, False), (0.30, True)])
 def test_a_bar_within_the_spread(spread, met):
     row = {"peer": "jax", "bytes": 8, "ratio": 0.9, "spread": spread, "peer_spread": 0.0}
@@ -192,7 +379,18 @@ def test_a_bar_within_the_spread(spread, met):
 def test_wrong_results_end_the_run(dtype, op):
     alone = make_plan(processes=1, dtype=dtype, op=op)
     mesh = jax.sharding.Mesh(np.array(jax.devices("cpu")[:1]), ("ranks",))
-    x = worker._place(alone, mesh, 64)
-    worker._warm_up("ours", lambda x: x, x, alone)
+    x = calls.place(alone, mesh, 64)
+    worker._warm_up("ours", lambda x: x, x, alone, 64)
     with pytest.raises(SystemExit, match="ours is wrong at 64 bytes: element 3"):
-        worker._warm_up("ours", lambda x: x.at[3].add(1), x, alone)
+        worker._warm_up("ours", lambda x: x.at[3].add(1), x, alone, 64)
+
+
+def test_progress_is_for_terminals(monkeypatch, capsys):
+    progress = bench.Progress(4)
+    progress.show("nothing")
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    progress = bench.Progress(4)
+    progress.step()
+    progress.show("8 B")
+    assert "━━━━━━───" in (text := capsys.readouterr().err) and "1/4  8 B" in text

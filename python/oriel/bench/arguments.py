@@ -39,7 +39,7 @@ examples:
 """
 
 # What XLA's CPU backend lacks, so that there is nothing to compare with.
-_NO_LAX = {"ragged_all_to_all": "XLA's CPU backend has no ragged_all_to_all"}
+NO_LAX = {"ragged_all_to_all": "XLA's CPU backend has no ragged_all_to_all"}
 
 
 def _parser():
@@ -103,7 +103,7 @@ def _default_peers(a, wanted):
         return bars.peers_of(wanted)
     if wanted.level == "c":
         return ["mpi"]
-    return [] if a.operation in _NO_LAX else ["jax"]
+    return [] if a.operation in NO_LAX else ["jax"]
 
 
 def _plan(a, level):
@@ -184,8 +184,8 @@ def _problem_of_c(a, wanted):
 
 
 def _problem_of_jax(a, wanted):
-    if "jax" in wanted.peers and a.operation in _NO_LAX:
-        return f"argument --vs: {_NO_LAX[a.operation]}; give --vs empty or --vs none"
+    if "jax" in wanted.peers and a.operation in NO_LAX:
+        return f"argument --vs: {NO_LAX[a.operation]}; give --vs empty or --vs none"
     if "jax" in wanted.peers and a.operation == "reduce_scatter" and a.op != "sum":
         return f"argument --op: lax has no reduce_scatter with {a.op}; give --vs empty or --vs none"
     if "jax" in wanted.peers and OPERATIONS[a.operation].reduces and a.op == "prod":

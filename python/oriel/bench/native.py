@@ -5,6 +5,7 @@ would measure each other."""
 import json
 import os
 import pathlib
+import re
 import shutil
 import statistics
 import subprocess
@@ -67,8 +68,9 @@ def find_mpi():
 
 
 def mpi_version():
+    """As "Open MPI 4.1.4"."""
     done = subprocess.run(["mpirun", "--version"], capture_output=True, text=True)
-    return done.stdout.partition("\n")[0].strip()
+    return re.sub(r"^mpirun \((.*)\)", r"\1", done.stdout.partition("\n")[0].strip())
 
 
 # ---- starting ----------------------------------------------------------------------

@@ -1,5 +1,6 @@
 """Plots of what was measured: time, bandwidth and ratio over the size."""
 
+import math
 import pathlib
 
 import matplotlib
@@ -93,10 +94,10 @@ def _time_tick(us, _):
 
 
 def _size_axis(axes, sizes):
-    """Ticks at powers of 64 or so: few enough to read."""
+    """Ticks at powers of 64: few enough to read."""
     axes.set_xscale("log", base=2)
     axes.set_xlim(min(sizes) / 1.3, max(sizes) * 1.3)
-    ticks = [8 * 16**k for k in range(12) if min(sizes) <= 8 * 16**k <= max(sizes)]
+    ticks = [64**k for k in range(7) if min(sizes) <= 64**k <= max(sizes)]
     axes.xaxis.set_major_locator(FixedLocator(ticks if len(ticks) > 1 else sorted(set(sizes))))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda size, _: size_text(int(size))))
     axes.xaxis.set_minor_formatter(NullFormatter())
@@ -106,8 +107,8 @@ def _size_axis(axes, sizes):
 def _log_axis(axes, formatter):
     axes.set_yscale("log")
     low, high = axes.get_ylim()
-    narrow = high / low < 30
-    axes.yaxis.set_major_locator(LogLocator(10, subs=(1, 2, 5) if narrow else (1,)))
+    steps = (1, 1.5, 2, 3, 5, 7) if high / low < 6 else (1, 2, 5) if high / low < 50 else (1,)
+    axes.yaxis.set_major_locator(LogLocator(10, subs=steps))
     axes.yaxis.set_major_formatter(FuncFormatter(formatter))
     axes.yaxis.set_minor_formatter(NullFormatter())
     axes.tick_params(which="minor", length=0)
@@ -164,30 +165,33 @@ def _draw_speed(axes, rows):
 
 
 def _draw_ratio(axes, rows):
+    rows = [row for row in rows if row["peer"] != "empty"]  # a floor, not a rival
     ends = []
     for peer in dict.fromkeys(row["peer"] for row in rows):
         sizes, ratios, least, most = _ratios(rows, peer)
         _line(axes, peer, sizes, ratios, least, most)
-        ends.append((f"{_NAMES[peer]} / oriel", _LOOKS[peer][0], ratios[-1]))
+        ends.append((_NAMES[peer], _LOOKS[peer][0], ratios[-1]))
     axes.axhline(1, color=_INK, linewidth=0.9, zorder=1)
-    axes.set_title("times as fast as the peer")
-    low, high = axes.get_ylim()
-    axes.set_ylim(min(low, 0.8), max(high, 1.25))
+    axes.set_title("peer's time / oriel's")
+    # The medians decide: one wild quartile must not flatten the curves.
+    medians = [row["ratio"] for row in rows]
+    axes.set_yscale("log")
+    axes.set_ylim(min(0.75, min(medians) / 1.5), max(1.33, max(medians) * 1.5))
     _log_axis(axes, lambda value, _: f"{value:g}")
     return ends
 
 
 def _draw_dots(axes, rows):
     """An operation without sizes: one dot each, with its quartiles."""
-    for y, (name, (_, us, low, high)) in enumerate(_curves(rows).items()):
+    curves = _curves(rows)
+    for y, (name, (_, us, low, high)) in enumerate(curves.items()):
         colour, mark = _LOOKS[name]
         axes.plot([low[0], high[0]], [-y, -y], color=colour, alpha=0.35, linewidth=5)
         axes.plot(us, [-y], color=colour, marker=mark, markersize=6)
         text = f"{_NAMES.get(name, name)}  {_time_tick(float(f'{us[0]:.3g}'), None)}"
         axes.annotate(text, (us[0], -y), (0, 8), textcoords="offset points", color=colour)
-    axes.set_ylim(-len(_curves(rows)) + 0.5, 0.7)
-    axes.set_xlim(left=0)
-    axes.margins(x=0.3)
+    axes.set_ylim(-len(curves) + 0.5, 0.7)
+    axes.set_xlim(0, 1.5 * max(high[0] for _, _, _, high in curves.values()))
     axes.set_yticks([])
     axes.spines["left"].set_visible(False)
     axes.grid(axis="y", visible=False)
@@ -204,12 +208,12 @@ def _title(rows):
     return f"{first['op']}, {processes}{each}, inside jax.jit"
 
 
-def _footnote(result):
+def _footnote(result, band="quartiles"):
     machine = result["machine"]
     parts = [f"{machine['cpu']}, {machine['cores']} cores", f"commit {result['commit']}"]
     if "mpi" in result:
-        parts.append(result["mpi"]["version"].replace("mpirun ", "").strip("()"))
-    parts.append("line: median, band: quartiles")
+        parts.append(result["mpi"]["version"])
+    parts.append(f"line: median, band: {band}")
     return "  ·  ".join(parts)
 
 
@@ -218,7 +222,8 @@ def _draw_level(part, rows):
     if rows[0]["bytes"] == 0:
         _draw_dots(part.subplots(1, 1), rows)
         return
-    panels = [_draw_time, _draw_speed] + ([_draw_ratio] if rows[0]["peer"] is not None else [])
+    rivals = {row["peer"] for row in rows} - {None, "empty"}
+    panels = [_draw_time, _draw_speed] + ([_draw_ratio] if rivals else [])
     every = part.subplots(1, len(panels))
     part.subplots_adjust(left=0.055, right=0.93, top=0.82, bottom=0.14, wspace=0.42)
     for axes, panel in zip(every, panels, strict=True):
@@ -247,51 +252,68 @@ def draw(result):
 # ---- start-up --------------------------------------------------------------------
 
 
-def _draw_startup(axes, rows, title, names, formatter):
+def _draw_startup(axes, rows, title, names, formatter, base):
     counts = [row["processes"] for row in rows]
     looks = list(_LOOKS.values())
     ends = []
     for (field, label), (colour, mark) in zip(names.items(), looks):
-        values = [row[field] for row in rows]
+        values = [row[field] or math.nan for row in rows]  # a logarithm has no place for 0
         axes.plot(counts, values, color=colour, marker=mark)
         if f"{field}_low" in rows[0]:
             low, high = ([row[f"{field}_{end}"] for row in rows] for end in ("low", "high"))
             axes.fill_between(counts, low, high, color=colour, alpha=0.18, linewidth=0)
-        ends.append((label, colour, max(values[-1], 1e-9)))
+        ends.append((label, colour, values[-1]))
     axes.set_title(title)
     axes.set_xscale("log", base=2)
     axes.xaxis.set_major_locator(FixedLocator(counts))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda n, _: f"{n:g}"))
     axes.set_xlabel("processes")
-    _log_axis(axes, formatter)
+    axes.set_yscale("log", base=base)
+    axes.yaxis.set_major_formatter(FuncFormatter(formatter))
     axes.minorticks_off()
     _label_ends(axes, ends)
+
+
+def _second_tick(s, _):
+    return f"{s:g} s" if s >= 1 else f"{s * 1e3:g} ms"
+
+
+def _kib_tick(nbytes, _):
+    return f"{nbytes / 1024:g} KiB" if nbytes < 1 << 20 else f"{nbytes / (1 << 20):g} MiB"
+
+
+# title, fields with their labels, how the axis is written, the ticks' base
+_STARTUP = (
+    (
+        "time of oriel_comm_create",
+        {"beyond_s": "beyond start", "create_s": "slowest call"},
+        _second_tick,
+        10,
+    ),
+    (
+        "requests to the store",
+        {"requests_mean": "mean", "requests_most": "process 0"},
+        lambda value, _: f"{value:g}",
+        2,
+    ),
+    (
+        "memory per process",
+        {"heap_bytes": "shared heap", "touched_bytes": "touched", "private_bytes": "private"},
+        _kib_tick,
+        4,
+    ),
+)
 
 
 def draw_startup(result):
     rows = result["rows"]
     with pyplot.rc_context(_STYLE):
-        figure, (time, messages, memory) = pyplot.subplots(1, 3, figsize=(12, 3.7))
+        figure, panels = pyplot.subplots(1, 3, figsize=(12, 3.7))
         figure.subplots_adjust(left=0.055, right=0.9, top=0.82, bottom=0.2, wspace=0.6)
-        figure.suptitle("start-up on one machine", x=0.01, ha="left", fontsize=11,
-                        fontweight="bold")
-        _draw_startup(
-            time, rows, "time of oriel_comm_create",
-            {"beyond_s": "beyond start", "create_s": "slowest call"},
-            lambda s, _: f"{s:g} s" if s >= 1 else f"{s * 1e3:g} ms",
+        figure.suptitle(
+            "start-up on one machine", x=0.01, ha="left", fontsize=11, fontweight="bold"
         )
-        _draw_startup(
-            messages, rows, "requests to the store",
-            {"requests_mean": "mean per process", "requests_most": "process 0"},
-            lambda value, _: f"{value:g}",
-        )
-        _draw_startup(
-            memory, rows, "memory per process",
-            {"heap_bytes_per_rank": "shared heap", "touched_bytes_per_rank": "of it touched",
-             "private_bytes_per_rank": "private"},
-            lambda value, _: size_text(int(value)) if value >= 1 else "",
-        )
-        for axes in (memory,):
-            axes.yaxis.set_major_locator(FixedLocator([4**k << 10 for k in range(12)]))
-        figure.text(0.01, 0.008, _footnote(result), color=_FAINT, fontsize=7)
+        for axes, panel in zip(panels, _STARTUP, strict=True):
+            _draw_startup(axes, rows, *panel)
+        figure.text(0.01, 0.008, _footnote(result, "least and most"), color=_FAINT, fontsize=7)
     return figure

@@ -1,0 +1,70 @@
+/* One process of a job that only starts. Prints, on one line: when main began and
+ * when oriel_comm_create returned (seconds of a clock that all processes of the
+ * machine share), and the bytes that came with it: private memory, touched pages
+ * of the shared heap, and the heap as a whole. */
+#include <oriel/oriel.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+static double now(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+/* The bytes of a line "name:   123 kB" in /proc/self/status. */
+static long status_bytes(const char *name)
+{
+    FILE *file = fopen("/proc/self/status", "r");
+    char line[256];
+    long kib = 0;
+
+    while (file != NULL && fgets(line, sizeof(line), file) != NULL) {
+        if (strncmp(line, name, strlen(name)) == 0)
+            kib = atol(line + strlen(name) + 1);
+    }
+    if (file != NULL)
+        fclose(file);
+    return kib * 1024;
+}
+
+/* The bytes of oriel's memory that this process maps. */
+static long heap_bytes(void)
+{
+    FILE *file = fopen("/proc/self/maps", "r");
+    char line[512];
+    long bytes = 0;
+
+    while (file != NULL && fgets(line, sizeof(line), file) != NULL) {
+        unsigned long begin, end;
+
+        if (strstr(line, "memfd:oriel") != NULL && sscanf(line, "%lx-%lx", &begin, &end) == 2)
+            bytes += (long)(end - begin);
+    }
+    if (file != NULL)
+        fclose(file);
+    return bytes;
+}
+
+int main(void)
+{
+    double begun = now();
+    long private_before = status_bytes("RssAnon");
+    oriel_comm_params params = ORIEL_COMM_PARAMS_INIT;
+    oriel_comm *comm;
+    double ended;
+
+    if (oriel_comm_create(&params, &comm) != ORIEL_OK) {
+        fprintf(stderr, "startup: %s\n", oriel_last_error());
+        return 1;
+    }
+    ended = now();
+    printf("startup %d %.6f %.6f %ld %ld %ld\n", oriel_comm_process(comm), begun, ended,
+           status_bytes("RssAnon") - private_before, status_bytes("RssShmem"), heap_bytes());
+    return oriel_comm_destroy(comm) == ORIEL_OK ? 0 : 1;
+}
