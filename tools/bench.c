@@ -12,7 +12,9 @@
 const char oriel_bench_help[] =
     "usage: oriel bench <operation> [arguments]\n"
     "\n"
-    "Measures an operation, for example: oriel bench all_reduce -n 4\n"
+    "Measures an operation beside its peers, or the start of jobs, for example:\n"
+    "  oriel bench all_reduce -n 4 --vs jax,mpi\n"
+    "  oriel bench startup\n"
     "Runs `python3 -m oriel bench` with the interpreter beside this command, or else\n"
     "python3 on PATH; `python3 -m oriel bench --help` lists its arguments.\n";
 

@@ -142,7 +142,7 @@ def test_operations_from_c(operation, tmp_path, monkeypatch):
     monkeypatch.setattr(launch, "find_command", find_oriel)
     for n, sizes in ((2, "8,64K"), (3, "24:1K")):
         out = tmp_path / f"{n}.json"
-        words = [operation, "-n", n, "--vs", "mpi", "--sizes", sizes, "--rounds", 2,
+        words = [operation, "-n", n, "--vs", "mpi", "--sizes", sizes, "--rounds", 1,
                  "--iterations", 4, "--json", out]  # fmt: skip
         assert bench.main([str(word) for word in words]) == 0
         result = json.loads(out.read_text())
@@ -151,7 +151,7 @@ def test_operations_from_c(operation, tmp_path, monkeypatch):
         for row in result["rows"]:
             assert row.keys() == KEYS
             assert (row["level"], row["processes"], row["peer"]) == ("c", n, "mpi")
-            assert row["repetitions"] == 2
+            assert row["repetitions"] == 1
         assert len(result["rows"]) == (1 if operation == "barrier" else 2 if n == 2 else 4)
 
 

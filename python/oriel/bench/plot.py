@@ -217,7 +217,7 @@ def _footnote(result, band="quartiles"):
     return "  ·  ".join(parts)
 
 
-def _draw_level(part, rows):
+def _draw_layout(part, rows):
     part.suptitle(_title(rows), x=0.01, ha="left", fontsize=11, fontweight="bold")
     if rows[0]["bytes"] == 0:
         _draw_dots(part.subplots(1, 1), rows)
@@ -232,20 +232,75 @@ def _draw_level(part, rows):
         _label_ends(axes, ends)
 
 
+def _layout(row):
+    return row["level"], row["processes"], row["ranks"]
+
+
 def draw(result):
-    """The figure of a result as the JSON has it: one line of panels per level."""
+    """The figure of a result as the JSON has it: one line of panels per level and
+    layout."""
     rows = result["rows"]
-    levels = list(dict.fromkeys(row["level"] for row in rows))
+    layouts = list(dict.fromkeys(map(_layout, rows)))
     sized = rows[0]["bytes"] > 0
     with pyplot.rc_context(_STYLE):
-        size = (12, 3.5 * len(levels) + 0.2) if sized else (6, 2.4 * len(levels) + 0.2)
+        size = (12, 3.5 * len(layouts) + 0.2) if sized else (6, 2.4 * len(layouts) + 0.2)
         figure = pyplot.figure(figsize=size)
-        parts = figure.subfigures(len(levels), 1, squeeze=False)[:, 0]
-        for part, level in zip(parts, levels, strict=True):
+        parts = figure.subfigures(len(layouts), 1, squeeze=False)[:, 0]
+        for part, layout in zip(parts, layouts, strict=True):
             if not sized:
                 part.subplots_adjust(top=0.8, bottom=0.25, left=0.05, right=0.95)
-            _draw_level(part, [row for row in rows if row["level"] == level])
+            _draw_layout(part, [row for row in rows if _layout(row) == layout])
         figure.text(0.01, 0.008, _footnote(result), color=_FAINT, fontsize=7)
+    return figure
+
+
+# ---- all operations at a glance --------------------------------------------------
+
+_SHADES = {2: "#0072B2", 4: "#56B4E9", 8: "#E69F00"}  # by processes
+
+
+def _draw_small(axes, operation, rows):
+    counts = sorted({row["processes"] for row in rows})
+    ends = []
+    for n in counts:
+        part = [row for row in rows if row["processes"] == n]
+        colour = _SHADES.get(n, _FAINT)
+        axes.plot([row["bytes"] for row in part], [row["ratio"] for row in part], color=colour)
+        ends.append((f"{n}", colour, part[-1]["ratio"]))
+    axes.axhline(1, color=_INK, linewidth=0.9, zorder=1)
+    axes.set_title(operation)
+    ratios = [row["ratio"] for row in rows]
+    axes.set_yscale("log")
+    axes.set_ylim(min(0.75, min(ratios) / 1.2), max(1.33, max(ratios) * 1.2))
+    _log_axis(axes, lambda value, _: f"{value:g}")
+    _size_axis(axes, [row["bytes"] for row in rows])
+    _label_ends(axes, ends)
+
+
+def draw_overview(results):
+    """Open MPI's time over oriel's, a small panel for each operation, a line for
+    each number of processes."""
+    rows = [row for result in results for row in result["rows"] if row.get("peer") == "mpi"]
+    names = [name for name in OPERATIONS if any(row["op"] == name for row in rows)]
+    names = [name for name in names if OPERATIONS[name].sized]
+    across = min(4, len(names))
+    down = -(-len(names) // across)
+    with pyplot.rc_context(_STYLE):
+        figure = pyplot.figure(figsize=(12, 2.6 * down + 0.8))
+        figure.suptitle(
+            "Open MPI's time / oriel's, from C, with 2, 4 and 8 processes: above 1 oriel is faster",
+            x=0.01, ha="left", fontsize=11, fontweight="bold",
+        )  # fmt: skip
+        grid = figure.subplots(down, across, squeeze=False).ravel()
+        figure.subplots_adjust(
+            left=0.045, right=0.97, top=1 - 0.75 / (2.6 * down + 0.8), bottom=0.1, wspace=0.3,
+            hspace=0.5,
+        )  # fmt: skip
+        for axes, name in zip(grid, names):
+            _draw_small(axes, name, [row for row in rows if row["op"] == name])
+        for axes in grid[len(names) :]:
+            axes.set_visible(False)
+        figure.text(0.01, 0.008, _footnote(results[0]), color=_FAINT, fontsize=7)
     return figure
 
 

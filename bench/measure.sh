@@ -1,0 +1,35 @@
+#!/bin/sh
+# Measures everything that docs/performance.md shows, into bench/results/. Takes
+# about half an hour on a machine that does nothing else; then: bench/report.py
+#
+#   bench/measure.sh [words for oriel bench, such as --rounds 9]
+set -e
+cd "$(dirname "$0")/.."
+python=${PYTHON:-python3}
+operations="all_reduce all_gather reduce_scatter all_to_all broadcast permute barrier
+    ragged_all_to_all"
+
+measure() {
+    name=$1
+    shift
+    echo "== $name"
+    "$python" -m oriel bench "$@" --json "bench/results/$name.json"
+}
+
+for operation in $operations; do
+    for n in 2 4 8; do
+        measure "${operation}_c_$n" "$operation" --vs mpi -n $n --check "$@"
+    done
+done
+for operation in $operations; do
+    check=
+    [ "$operation" = all_reduce ] && check=--check
+    peers=jax
+    [ "$operation" = ragged_all_to_all ] && peers=none
+    # shellcheck disable=SC2086 # it is no word or one
+    measure "${operation}_jax_processes_2" "$operation" -n 2 --vs $peers $check
+    [ "$operation" = all_reduce ] && peers=jax,empty
+    # shellcheck disable=SC2086
+    measure "${operation}_jax_devices_2" "$operation" --devices 2 --vs $peers $check
+done
+measure startup startup --check
