@@ -183,6 +183,71 @@ def test_startup(tmp_path):
     check_plots(tmp_path / "s")
 
 
+WRONG_SIDE = """
+#include "loop.h"
+static const char *side_rank_variable(void) { return "NONE"; }
+static void side_open(int *argc, char ***argv, struct call *call)
+{
+    (void)argc, (void)argv;
+    call->ranks = 1;
+}
+static void side_prepare(const struct call *call) { (void)call; }
+static void side_call(const struct call *call, long index)
+{
+    (void)index;
+    memcpy(call->recv, call->send, call->elements * sizeof(float));
+    if (call->elements > 100)
+        call->recv[100] = 7;
+}
+static void side_barrier(const struct call *call) { (void)call; }
+static void side_max(const struct call *call, double *values, int n)
+{
+    (void)call, (void)values, (void)n;
+}
+static void side_close(void) {}
+"""
+
+
+def test_nothing_gets_fast_by_being_wrong(tmp_path):
+    (tmp_path / "side.c").write_text(WRONG_SIDE)
+    subprocess.run(
+        ["cc", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-Wno-unused-function", "-I",
+         native.SOURCES, tmp_path / "side.c", "-o", tmp_path / "side"], check=True
+    )  # fmt: skip
+    command = [tmp_path / "side", "all_reduce", "3", "2", "none", "8", "1024"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=20)
+    assert done.returncode == 1
+    assert "all_reduce of 1024 bytes is wrong: rank 0, element 100 is 7, not 4" in done.stderr
+    assert json.loads(done.stdout)["bytes"] == 8
+
+
+@NEEDS_PLOTS
+def test_report(tmp_path, monkeypatch):
+    """bench/report.py finds its places in the page, and its plots are drawn."""
+    spec = importlib.util.spec_from_file_location("report", ROOT / "bench" / "report.py")
+    report = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(report)
+    page = tmp_path / "performance.md"
+    page.write_text((ROOT / "docs" / "performance.md").read_text())
+    for name, path in (("RESULTS", tmp_path), ("PAGE", page), ("PLOTS", tmp_path / "plots")):
+        monkeypatch.setattr(report, name, path)
+    for n, ratio in ((2, 1.25), (4, 0.875)):
+        wanted = make_plan(level="c", operation="all_gather", processes=n, peers=["mpi"])
+        samples = {"ours": [2.0, 2.0], "mpi": [2 * ratio] * 2}
+        rows = [row for size in (64, 256) for row in table.make_rows(wanted, size, samples)]
+        content = {"rows": rows, "bars": bench.bars.judge(wanted, rows), "command": "oriel bench"}
+        content |= bench.machine.describe() | {"mpi": {"version": "Open MPI 4.1.4"}}
+        (tmp_path / f"all_gather_c_{n}.json").write_text(json.dumps(content))
+    monkeypatch.setattr(sys, "argv", ["report.py"])
+    assert report.main() == 0
+    text = page.read_text()
+    assert "3 of 5 bars are met." in text
+    assert "| all_gather | C, 4 processes | 64 B | mpi/oriel >= 1 | 0.88 |" in text
+    assert "| 256 B | 2.00 µs ±0% | 2.50 µs ±0% | 1.25 | 2.00 µs ±0% | 1.75 µs" in text
+    assert {path.name for path in (tmp_path / "plots").iterdir()} == {
+        "overview.svg", "all_gather_c.svg"}  # fmt: skip
+
+
 def test_one_turn_after_the_other(monkeypatch):
     """One program at a time; who begins changes; figures are medians of batches."""
     begun = []

@@ -15,7 +15,7 @@ from oriel import _lib
 from oriel.bench import launch, table
 from oriel.bench.plan import OURS
 
-_SOURCES = pathlib.Path(__file__).resolve().parent / "c"
+SOURCES = pathlib.Path(__file__).resolve().parent / "c"
 _LIMIT_S = 900  # of one start of one program
 
 
@@ -36,7 +36,7 @@ def _include():
 
 
 def _compile(compiler, source, target, *flags):
-    command = [compiler, "-O2", "-D_GNU_SOURCE", _SOURCES / source, "-o", target, *flags]
+    command = [compiler, "-O2", "-D_GNU_SOURCE", SOURCES / source, "-o", target, *flags]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode != 0:
         raise launch.LaunchError(f"{compiler} cannot build {source}:\n{done.stderr.strip()}")

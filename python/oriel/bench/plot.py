@@ -208,12 +208,12 @@ def _title(rows):
     return f"{first['op']}, {processes}{each}, inside jax.jit"
 
 
-def _footnote(result, band="quartiles"):
+def _footnote(result, marks="line: median, band: quartiles"):
     machine = result["machine"]
     parts = [f"{machine['cpu']}, {machine['cores']} cores", f"commit {result['commit']}"]
     if "mpi" in result:
         parts.append(result["mpi"]["version"])
-    parts.append(f"line: median, band: {band}")
+    parts.append(marks)
     return "  ·  ".join(parts)
 
 
@@ -259,7 +259,7 @@ def draw(result):
 _SHADES = {2: "#0072B2", 4: "#56B4E9", 8: "#E69F00"}  # by processes
 
 
-def _draw_small(axes, operation, rows):
+def _draw_small(axes, operation, rows, limits):
     counts = sorted({row["processes"] for row in rows})
     ends = []
     for n in counts:
@@ -269,9 +269,8 @@ def _draw_small(axes, operation, rows):
         ends.append((f"{n}", colour, part[-1]["ratio"]))
     axes.axhline(1, color=_INK, linewidth=0.9, zorder=1)
     axes.set_title(operation)
-    ratios = [row["ratio"] for row in rows]
     axes.set_yscale("log")
-    axes.set_ylim(min(0.75, min(ratios) / 1.2), max(1.33, max(ratios) * 1.2))
+    axes.set_ylim(limits)
     _log_axis(axes, lambda value, _: f"{value:g}")
     _size_axis(axes, [row["bytes"] for row in rows])
     _label_ends(axes, ends)
@@ -283,6 +282,8 @@ def draw_overview(results):
     rows = [row for result in results for row in result["rows"] if row.get("peer") == "mpi"]
     names = [name for name in OPERATIONS if any(row["op"] == name for row in rows)]
     names = [name for name in names if OPERATIONS[name].sized]
+    ratios = [row["ratio"] for row in rows]
+    limits = min(0.75, min(ratios) / 1.2), max(1.33, max(ratios) * 1.2)
     across = min(4, len(names))
     down = -(-len(names) // across)
     with pyplot.rc_context(_STYLE):
@@ -297,10 +298,10 @@ def draw_overview(results):
             hspace=0.5,
         )  # fmt: skip
         for axes, name in zip(grid, names):
-            _draw_small(axes, name, [row for row in rows if row["op"] == name])
+            _draw_small(axes, name, [row for row in rows if row["op"] == name], limits)
         for axes in grid[len(names) :]:
             axes.set_visible(False)
-        figure.text(0.01, 0.008, _footnote(results[0]), color=_FAINT, fontsize=7)
+        figure.text(0.01, 0.008, _footnote(results[0], "line: median"), color=_FAINT, fontsize=7)
     return figure
 
 
@@ -370,5 +371,5 @@ def draw_startup(result):
         )
         for axes, panel in zip(panels, _STARTUP, strict=True):
             _draw_startup(axes, rows, *panel)
-        figure.text(0.01, 0.008, _footnote(result, "least and most"), color=_FAINT, fontsize=7)
+        figure.text(0.01, 0.008, _footnote(result, "line: median, band: least and most"), color=_FAINT, fontsize=7)
     return figure
