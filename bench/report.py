@@ -164,11 +164,11 @@ def startup_part(results):
         (row["processes"], time_text(row["create_s"] * 1e6).replace(" us", " µs"),
          time_text(row["beyond_s"] * 1e6).replace(" us", " µs"), f"{row['requests_mean']:.1f}",
          f"{row['requests_most']:.0f}", f"{row['private_bytes'] / 1024:.0f} KiB",
-         f"{row['touched_bytes'] / 1024:.0f} KiB", f"{row['heap_bytes'] / 1024:.0f} KiB")
+         *(f"{row[name] / 1024:.0f} KiB" for name in ("touched_bytes", "mapped_bytes", "heap_bytes")))
         for row in results["startup"]["rows"]
     ]  # fmt: skip
     head = ["processes", "slowest create", "beyond process start", "requests, mean",
-            "of process 0", "private", "heap mapped", "heap"]  # fmt: skip
+            "of process 0", "private", "heap touched", "mapped", "heap"]  # fmt: skip
     return f"![start-up](plots/startup.svg)\n\n{table(head, lines)}"
 
 

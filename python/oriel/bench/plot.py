@@ -354,7 +354,12 @@ _STARTUP = (
     ),
     (
         "memory per process",
-        {"heap_bytes": "shared heap", "touched_bytes": "touched", "private_bytes": "private"},
+        {
+            "heap_bytes": "heap",
+            "touched_bytes": "of it touched",
+            "private_bytes": "private",
+            "mapped_bytes": "mapped",
+        },
         _kib_tick,
         4,
     ),

@@ -16,11 +16,12 @@ _METHOD = (
     "C processes on one machine, started by oriel run; create: the longest oriel_comm_create of a "
     "process; beyond: from the last process's main to the last return of oriel_comm_create; "
     "requests: those to the store, each with its answer; private: growth of anonymous memory; "
-    "heap: the job's shared segment / processes; touched: its pages that a process has mapped; "
+    "heap: the job's shared segment / processes; touched: its pages that are there / processes; "
+    "mapped: those of them that a process has mapped; "
     "medians over the rounds"
 )
 _FIELDS = ("create_s", "beyond_s", "requests_mean", "requests_most", "private_bytes",
-           "touched_bytes", "heap_bytes")  # fmt: skip
+           "touched_bytes", "mapped_bytes", "heap_bytes")  # fmt: skip
 _TIMES = _FIELDS[:2]
 _BAR = "64 processes: less than 3 s beyond process start"
 _BAR_S = 3.0
@@ -50,7 +51,7 @@ def _start(program, processes):
     lines = [line.split() for line in re.findall(r"^startup \d+ (.*)$", output, re.M)]
     if len(lines) != processes:
         raise launch.LaunchError(f"{len(lines)} of {processes} processes reported:\n{output}")
-    begun, ended, private, touched, heap = zip(*(map(float, line) for line in lines))
+    begun, ended, private, touched, mapped, heap = zip(*(map(float, line) for line in lines))
     requests = [int(n) for n in re.findall(r"store at .*: (\d+) requests$", output, re.M)] or [0]
     return {
         "create_s": max(e - b for b, e in zip(begun, ended)),
@@ -59,6 +60,7 @@ def _start(program, processes):
         "requests_most": max(requests),
         "private_bytes": sum(private) / processes,
         "touched_bytes": sum(touched) / processes,
+        "mapped_bytes": sum(mapped) / processes,
         "heap_bytes": max(heap) / processes,
     }
 
@@ -88,7 +90,7 @@ def _measure(a):
     progress = Progress(len(counts) * a.rounds)
     print("start-up, from C; per process")
     print(f"{'processes':>9} {'create':>11} {'beyond':>11} {'requests':>9} {'most':>9}"
-          f"{'private':>11}{'touched':>11}{'heap':>11}", flush=True)  # fmt: skip
+          f"{'private':>11}{'touched':>11}{'mapped':>11}{'heap':>11}", flush=True)  # fmt: skip
     rows = []
     with tempfile.TemporaryDirectory(prefix="oriel-bench-") as folder:
         program = native.build_oriel("startup.c", pathlib.Path(folder))

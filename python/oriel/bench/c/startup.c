@@ -1,7 +1,8 @@
 /* One process of a job that only starts. Prints, on one line: when main began and
  * when oriel_comm_create returned (seconds of a clock that all processes of the
- * machine share), and the bytes that came with it: private memory, touched pages
- * of the shared heap, and the heap as a whole. */
+ * machine share), and the bytes that came with it: private memory, this process's
+ * share of the heap's pages that are there, those of them it has mapped, and the
+ * heap as a whole. */
 #include <oriel/oriel.h>
 
 #include <stdio.h>
@@ -17,15 +18,15 @@ static double now(void)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-/* The bytes of a line "name:   123 kB" in /proc/self/status. */
-static long status_bytes(const char *name)
+/* The bytes of a line "name:   123 kB" in a file of /proc/self. */
+static long proc_bytes(const char *path, const char *name)
 {
-    FILE *file = fopen("/proc/self/status", "r");
+    FILE *file = fopen(path, "r");
     char line[256];
     long kib = 0;
 
     while (file != NULL && fgets(line, sizeof(line), file) != NULL) {
-        if (strncmp(line, name, strlen(name)) == 0)
+        if (strncmp(line, name, strlen(name)) == 0 && line[strlen(name)] == ':')
             kib = atol(line + strlen(name) + 1);
     }
     if (file != NULL)
@@ -54,7 +55,7 @@ static long heap_bytes(void)
 int main(void)
 {
     double begun = now();
-    long private_before = status_bytes("RssAnon");
+    long private_before = proc_bytes("/proc/self/status", "RssAnon");
     oriel_comm_params params = ORIEL_COMM_PARAMS_INIT;
     oriel_comm *comm;
     double ended;
@@ -64,7 +65,13 @@ int main(void)
         return 1;
     }
     ended = now();
-    printf("startup %d %.6f %.6f %ld %ld %ld\n", oriel_comm_process(comm), begun, ended,
-           status_bytes("RssAnon") - private_before, status_bytes("RssShmem"), heap_bytes());
+    printf("startup %d %.6f %.6f %ld %ld %ld %ld\n", oriel_comm_process(comm), begun, ended,
+           proc_bytes("/proc/self/status", "RssAnon") - private_before,
+           proc_bytes("/proc/self/smaps_rollup", "Pss_Shmem"),
+           proc_bytes("/proc/self/status", "RssShmem"), heap_bytes());
+    fflush(stdout);
+    /* Nobody leaves before all have counted: a page's share depends on who has it. */
+    if (oriel_comm_barrier(comm) != ORIEL_OK)
+        return 1;
     return oriel_comm_destroy(comm) == ORIEL_OK ? 0 : 1;
 }
