@@ -84,7 +84,9 @@ def test_two_processes(tmp_path):
     result = json.loads(out.read_text())
     assert result["command"].startswith("oriel bench all_reduce -n 2")
     assert ORIGIN | {"rows", "bars"} == result.keys()
-    assert {"cpu", "cores", "memory_gib", "kernel", "load", "scheduling"} <= result["machine"].keys()
+    assert {"cpu", "cores", "memory_gib", "kernel", "load", "scheduling"} <= result[
+        "machine"
+    ].keys()
     assert [row["bytes"] for row in result["rows"]] == [8, 65536]
     for row in result["rows"]:
         assert row.keys() == KEYS | {"bar", "met"}
@@ -311,7 +313,10 @@ def test_missing_matplotlib(monkeypatch, capsys):
         (["--level", "c", "--dtype", "f64"], "the level of C measures f32 sum, not f64 sum"),
         (["--level", "c", "--sizes", "2G"], "argument --sizes: at the level of C at most 1G"),
         (["--check", "-n", "3"], "no bars for all_reduce with 3 processes, 1 device each"),
-        (["--check", "--devices", "2", "--vs", "jax"], "for 1 process, 2 devices need --vs jax,empty"),
+        (
+            ["--check", "--devices", "2", "--vs", "jax"],
+            "for 1 process, 2 devices need --vs jax,empty",
+        ),
         (["--strict"], "argument --strict"),
         (["--json", "/nowhere/f"], "argument --json: cannot write '/nowhere/f'"),
         (["--plot", "/nowhere/f.svg"], "argument --plot: there is no folder for '/nowhere/f.svg'"),

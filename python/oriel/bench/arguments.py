@@ -133,7 +133,11 @@ def read(words):
     parser = _parser()
     a = parser.parse_args(words)
     plans = [_plan(a, level) for level in _levels(a)]
-    problems = [_problem_of_peers(a), *(_problem(a, wanted) for wanted in plans), problem_of_files(a)]
+    problems = [
+        _problem_of_peers(a),
+        *(_problem(a, wanted) for wanted in plans),
+        problem_of_files(a),
+    ]
     for problem in filter(None, problems):
         parser.error(problem)
     return a, plans

@@ -32,9 +32,7 @@ def find_command():
 
 def lines(command, environment=None, **options):
     """Yields the lines a command prints; raises when it fails."""
-    child = subprocess.Popen(
-        command, env=environment, stdout=subprocess.PIPE, text=True, **options
-    )
+    child = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True, **options)
     # So that a kill of this process ends the others too.
     before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:

@@ -32,7 +32,9 @@ def _include():
     for folder in (package / "include", package.parents[1] / "include"):
         if (folder / "oriel" / "oriel.h").exists():
             return folder
-    raise launch.LaunchError(f"oriel/oriel.h is neither in {package} nor in a source tree around it")
+    raise launch.LaunchError(
+        f"oriel/oriel.h is neither in {package} nor in a source tree around it"
+    )
 
 
 def _compile(compiler, source, target, *flags):

@@ -376,5 +376,11 @@ def draw_startup(result):
         )
         for axes, panel in zip(panels, _STARTUP, strict=True):
             _draw_startup(axes, rows, *panel)
-        figure.text(0.01, 0.008, _footnote(result, "line: median, band: least and most"), color=_FAINT, fontsize=7)
+        figure.text(
+            0.01,
+            0.008,
+            _footnote(result, "line: median, band: least and most"),
+            color=_FAINT,
+            fontsize=7,
+        )
     return figure

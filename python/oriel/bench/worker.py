@@ -36,9 +36,7 @@ def main(arguments):
     mesh = Mesh(np.array(jax.devices("cpu")), (calls.AXIS,))
     for nbytes in plan.sizes:
         x = calls.place(plan, mesh, nbytes)
-        programs = {
-            name: calls.program(name, plan, mesh, nbytes) for name in (OURS, *plan.peers)
-        }
+        programs = {name: calls.program(name, plan, mesh, nbytes) for name in (OURS, *plan.peers)}
         for name, program in programs.items():
             _warm_up(name, program, x, plan, nbytes)
         times = _measure(programs, x, plan.repetitions(nbytes), seed=nbytes)
