@@ -2,10 +2,13 @@
 # Measures everything that docs/performance.md shows, into bench/results/. Takes
 # about half an hour on a machine that does nothing else; then: bench/report.py
 #
-#   bench/measure.sh [words for oriel bench, such as --rounds 9]
+#   bench/measure.sh [words for the level of C, such as --rounds 9]
+#
+# The Python is $PYTHON, else that of .venv, else python3.
 set -e
 cd "$(dirname "$0")/.."
 python=${PYTHON:-python3}
+[ -n "$PYTHON" ] || [ ! -x .venv/bin/python ] || python=.venv/bin/python
 operations="all_reduce all_gather reduce_scatter all_to_all broadcast permute barrier
     ragged_all_to_all"
 
