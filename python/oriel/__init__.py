@@ -9,6 +9,9 @@
     def step(x):
         return oriel.all_reduce(x, "x")     # as lax.psum
 
+all_gather, reduce_scatter, all_to_all, broadcast, permute, barrier and
+ragged_all_to_all are called in the same way.
+
 Importing it raises PJRT_NPROC where that is unset: XLA's own thread pool must
 have more threads than there are devices, or collectives started in different
 orders on two devices wait for each other for ever.
@@ -19,7 +22,11 @@ from oriel import _threads
 _threads.reserve()
 
 from oriel._all_reduce import all_reduce  # noqa: E402  (after the reservation)
+from oriel._barrier import barrier  # noqa: E402
+from oriel._exchange import all_to_all, broadcast, permute  # noqa: E402
+from oriel._gather import all_gather, reduce_scatter  # noqa: E402
 from oriel._lib import OrielError, Status, version  # noqa: E402
+from oriel._ragged import ragged_all_to_all  # noqa: E402
 from oriel._world import (  # noqa: E402
     check,
     finalize,
@@ -35,15 +42,22 @@ from oriel._world import (  # noqa: E402
 __all__ = [
     "OrielError",
     "Status",
+    "all_gather",
     "all_reduce",
+    "all_to_all",
+    "barrier",
+    "broadcast",
     "check",
     "finalize",
     "init",
     "is_initialized",
     "local_size",
     "num_processes",
+    "permute",
     "process_id",
+    "ragged_all_to_all",
     "rank",
+    "reduce_scatter",
     "size",
     "version",
 ]

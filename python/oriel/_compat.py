@@ -6,6 +6,7 @@ from jax import lax
 from jax._src import config, core, dispatch, distributed, xla_bridge
 from jax._src import mesh as _mesh
 from jax._src.lax import parallel
+from jax.sharding import PartitionSpec
 
 
 def backends_exist():
@@ -67,3 +68,21 @@ def make_varying(x, axes):
 def reduced_type(aval, axes):
     """Type and effects of reducing `aval` over mesh axes: exactly lax's rule."""
     return lax.pmax_p.abstract_eval(aval, axes=axes, axis_index_groups=None)
+
+
+def varying_axes(x):
+    """The axes over which the type of `x` varies."""
+    return core.typeof(x).mat.varying
+
+
+def exchanged_type(name, aval, axes, lead, drop):
+    """Type of what an exchange of `aval` over mesh axes gives, after the checks
+    that lax makes; `lead` stands for the first `drop` dimensions."""
+    parallel.collective_vma_rule(name, axes, aval)
+    parallel.check_unreduced_args([aval], axes, name)
+    spec = PartitionSpec(*(None,) * len(lead), *tuple(aval.sharding.spec)[drop:])
+    return aval.update(
+        shape=(*lead, *aval.shape[drop:]),
+        weak_type=False,
+        sharding=aval.sharding.update(spec=spec),
+    )

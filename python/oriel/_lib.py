@@ -29,6 +29,19 @@ class Status(enum.IntEnum):
     AUTH = 10
 
 
+# enum oriel_kind of src/core/trace.h, from 1 on.
+OPERATIONS = (
+    "all_reduce",
+    "all_gather",
+    "reduce_scatter",
+    "all_to_all",
+    "broadcast",
+    "permute",
+    "barrier",
+    "ragged_all_to_all",
+)
+
+
 class OrielError(RuntimeError):
     """What the library said, in one sentence; `status` is its kind."""
 

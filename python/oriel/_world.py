@@ -225,7 +225,7 @@ def _make_fingerprints_equal():
 
 
 def _register():
-    """Tells XLA about the custom call; once per process."""
+    """Tells XLA about the custom calls; once per process."""
     global _registered
 
     if _registered:
@@ -245,14 +245,15 @@ def _register():
         },
         platform="cpu",
     )
-    jax.ffi.register_ffi_target(
-        "oriel_all_reduce",
-        {
-            "instantiate": capsule(lib.oriel_ffi_instantiate),
-            "execute": capsule(lib.oriel_ffi_all_reduce),
-        },
-        platform="cpu",
-    )
+    for name in _lib.OPERATIONS:
+        jax.ffi.register_ffi_target(
+            f"oriel_{name}",
+            {
+                "instantiate": capsule(lib.oriel_ffi_instantiate),
+                "execute": capsule(lib.oriel_ffi_execute),
+            },
+            platform="cpu",
+        )
     # JAX registered its handler when it was imported, so this one runs before.
     atexit.register(_leave_at_exit)
     _registered = True

@@ -1,6 +1,7 @@
 /* The XLA handlers. A call that can end at once ends in XLA's thread; otherwise
  * XLA gets a future, which the engine completes. */
 #include <pthread.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/sys.h"
@@ -61,6 +62,11 @@ oriel_status oriel_ffi_attach(oriel_comm *comm, const int *ordinals, int n)
     return ORIEL_OK;
 }
 
+static const char *name_of(const oriel_site *site)
+{
+    return oriel_kind_name(oriel_site_op(site)->kind);
+}
+
 /* Called with the lock held for reading. */
 static oriel_status find_rank(const xla_frame *frame, const oriel_site *site, int *rank_p)
 {
@@ -71,16 +77,17 @@ static oriel_status find_rank(const xla_frame *frame, const oriel_site *site, in
         return st;
     if (oriel_site_world(site) != attached.comm->size)
         return oriel_fail(ORIEL_ERR_INVALID,
-                          "all_reduce: the program was compiled for a world of "
+                          "%s: the program was compiled for a world of "
                           "%lld ranks, this one has %d; compile it after oriel.init()",
-                          (long long)oriel_site_world(site), attached.comm->size);
+                          name_of(site), (long long)oriel_site_world(site), attached.comm->size);
     for (int i = 0; i < attached.num_devices; i++) {
         if (attached.ordinals[i] == ordinal) {
             *rank_p = attached.comm->first_rank + i;
             return ORIEL_OK;
         }
     }
-    return oriel_fail(ORIEL_ERR_INVALID, "all_reduce: device %d is no rank of this world", ordinal);
+    return oriel_fail(ORIEL_ERR_INVALID, "%s: device %d is no rank of this world", name_of(site),
+                      ordinal);
 }
 
 static oriel_status find_group(const oriel_site *site, int rank, oriel_group **group_p)
@@ -89,42 +96,61 @@ static oriel_status find_group(const oriel_site *site, int rank, oriel_group **g
     const int *ranks = oriel_site_ranks(site, rank, &n);
 
     if (ranks == NULL)
-        return oriel_fail(ORIEL_ERR_INVALID, "all_reduce: rank %d is in none of the call's groups",
-                          rank);
+        return oriel_fail(ORIEL_ERR_INVALID, "%s: rank %d is in none of the call's groups",
+                          name_of(site), rank);
     return oriel_group_intern(attached.comm, ranks, n, group_p);
 }
 
-static oriel_status begin(const xla_frame *frame, oriel_request *request)
+/* Which operation this is, of all that this group has under way. */
+static oriel_status find_key(const xla_frame *frame, oriel_site *site, const oriel_group *group,
+                             int rank, oriel_key *key_p)
 {
-    oriel_site *site;
-    oriel_group *group;
-    oriel_op op = {.kind = ORIEL_KIND_ALL_REDUCE};
-    oriel_key key;
     int64_t run;
-    int rank = -1;
-    oriel_status st = frame_site(frame, &oriel_ffi_site_type_id, &site);
+    oriel_status st = frame_run_id(frame, &run);
 
     if (st == ORIEL_OK)
-        st = find_rank(frame, site, &rank);
+        st = oriel_site_count(site, rank - attached.comm->first_rank, run, &key_p->count);
+    if (st != ORIEL_OK)
+        return st;
+    key_p->group = group->hash;
+    key_p->run = (uint64_t)run;
+    key_p->site = oriel_site_identity(site);
+    return ORIEL_OK;
+}
+
+/* Says whose call it is that is wrong. */
+static oriel_status check(const oriel_group *group, int rank, const oriel_op *op)
+{
+    oriel_status st = oriel_op_check(group, rank, op);
+    char text[256];
+
+    if (st == ORIEL_OK)
+        return ORIEL_OK;
+    snprintf(text, sizeof text, "%s", oriel_last_error());
+    return oriel_fail(st, "%s on rank %d: %s", oriel_kind_name(op->kind), rank, text);
+}
+
+static oriel_status begin(const xla_frame *frame, oriel_site *site, oriel_request *request)
+{
+    oriel_op op = *oriel_site_op(site);
+    oriel_ragged ragged;
+    oriel_group *group;
+    oriel_key key = {0};
+    int rank = -1;
+    oriel_status st = find_rank(frame, site, &rank);
+
     if (st == ORIEL_OK)
         st = find_group(site, rank, &group);
     if (st == ORIEL_OK)
-        st = frame_run_id(frame, &run);
+        st = frame_buffers(frame, oriel_group_size(group), &op, &ragged);
     if (st == ORIEL_OK)
-        st = frame_buffers(frame, &op.send, &op.recv, &op.count, &op.dtype);
+        st = check(group, rank, &op);
     if (st == ORIEL_OK)
-        st = oriel_site_count(site, rank - attached.comm->first_rank, run, &key.count);
-    if (st != ORIEL_OK)
-        return st;
-    key = (oriel_key){
-        .group = group->hash,
-        .run = (uint64_t)run,
-        .site = oriel_site_identity(site),
-        .count = key.count,
-    };
-    op.redop = oriel_site_reduce(site);
-    st = oriel_request_begin(request, group, rank, oriel_group_index(group, rank), &key, &op);
-    request->record.instances = oriel_site_instances(site);
+        st = find_key(frame, site, group, rank, &key);
+    if (st == ORIEL_OK)
+        st = oriel_request_begin(request, group, rank, oriel_group_index(group, rank), &key, &op);
+    if (st == ORIEL_OK)
+        request->record.instances = oriel_site_instances(site);
     return st;
 }
 
@@ -165,26 +191,36 @@ static xla_error *go_on_later(xla_frame *frame, oriel_engine *engine, oriel_requ
     return NULL;
 }
 
+/* The others wait for this rank. What is wrong with a call they see too, unless
+ * it is wrong with the numbers that this rank alone was given. */
+static void tell_others(const oriel_site *site, oriel_status status)
+{
+    if (status != ORIEL_ERR_SYSTEM && oriel_site_op(site)->kind != ORIEL_KIND_RAGGED_ALL_TO_ALL)
+        return;
+    oriel_comm_abort(attached.comm, status, attached.comm->first_rank, attached.comm->process,
+                     "process %d could not begin an operation: %s", attached.comm->process,
+                     oriel_last_error());
+}
+
 static xla_error *execute(xla_frame *frame)
 {
     oriel_request *request;
     oriel_engine *engine = attached.engine;
-    oriel_status st;
+    oriel_site *site;
+    oriel_status st = frame_site(frame, &oriel_ffi_site_type_id, &site);
 
-    request = engine != NULL ? oriel_engine_take(engine) : NULL;
-    if (engine != NULL && request == NULL)
-        return frame_error(frame->api, oriel_fail(ORIEL_ERR_SYSTEM, "out of memory for a request"));
+    if (st == ORIEL_OK && engine == NULL)
+        st = oriel_fail(ORIEL_ERR_INVALID, "%s: oriel is not initialised; call oriel.init()",
+                        name_of(site));
+    if (st != ORIEL_OK)
+        return frame_error(frame->api, st);
+    request = oriel_engine_take(engine);
     if (request == NULL)
-        return frame_error(frame->api,
-                           oriel_fail(ORIEL_ERR_INVALID, "all_reduce: oriel is not initialised; "
-                                                         "call oriel.init()"));
-    st = begin(frame, request);
-    /* The others wait for this rank. What is wrong with the call they see too. */
-    if (st == ORIEL_ERR_SYSTEM)
-        oriel_comm_abort(attached.comm, st, attached.comm->first_rank, attached.comm->process,
-                         "process %d could not begin an operation: %s", attached.comm->process,
-                         oriel_last_error());
-    if (st == ORIEL_OK)
+        return frame_error(frame->api, oriel_fail(ORIEL_ERR_SYSTEM, "out of memory for a request"));
+    st = begin(frame, site, request);
+    if (st != ORIEL_OK)
+        tell_others(site, st);
+    else
         st = oriel_request_linger(request);
     if (st == ORIEL_IN_PROGRESS)
         return go_on_later(frame, engine, request);
@@ -192,7 +228,7 @@ static xla_error *execute(xla_frame *frame)
     return st == ORIEL_OK ? NULL : frame_error(frame->api, st);
 }
 
-void *oriel_ffi_all_reduce(xla_frame *frame)
+void *oriel_ffi_execute(xla_frame *frame)
 {
     xla_error *error;
 

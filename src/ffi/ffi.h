@@ -1,14 +1,26 @@
 /* What python/oriel calls through ctypes beside the public header: the XLA FFI
  * handlers and the table that says which device of this process is which rank.
  *
- * Custom call "oriel_all_reduce" (platform cpu), one operand, one result of the
- * same shape and dtype, attributes (all i64 scalars but the first):
+ * Custom calls "oriel_all_reduce", "oriel_all_gather" and so on (platform cpu),
+ * one name for each operation, for the reader of a program: all run the same
+ * handlers. Attributes, all i64 scalars but the arrays:
+ *   kind        enum oriel_kind
  *   groups      i64 array, ranks of all groups one after the other
  *   group_size  ranks in each group
- *   reduce      oriel_redop
  *   module      a hash of the program's name, equal on all processes
  *   site        ordinal of the call within its program, equal on all processes
- *   world       size of the comm the program was lowered for */
+ *   world       size of the comm the program was lowered for
+ *   reduce      oriel_redop; 0 if absent
+ *   root        position in each group; 0 if absent
+ *   pairs       i64 array, (source, destination) positions in each group one after
+ *               the other; none if absent
+ * Operands and results have one dtype and are those of the public functions: where
+ * these have a block for each member, so does the first dimension. But
+ *   barrier            takes any number of operands of any dtype, each with a result
+ *                      that is the same buffer
+ *   ragged_all_to_all  takes operand, output (which is the same buffer as the
+ *                      result), then input_offsets, send_sizes, output_offsets and
+ *                      recv_sizes, s64 vectors */
 #ifndef ORIEL_FFI_FFI_H
 #define ORIEL_FFI_FFI_H
 
@@ -16,10 +28,10 @@
 
 struct xla_frame;
 
-/* Handlers, registered with jax.ffi under one name as
+/* Handlers, registered with jax.ffi under every name as
  * {"instantiate": ..., "execute": ...}. */
 ORIEL_API void *oriel_ffi_instantiate(struct xla_frame *frame);
-ORIEL_API void *oriel_ffi_all_reduce(struct xla_frame *frame);
+ORIEL_API void *oriel_ffi_execute(struct xla_frame *frame);
 /* Does nothing: what a call through XLA costs by itself, for benchmarks. */
 ORIEL_API void *oriel_ffi_empty(struct xla_frame *frame);
 

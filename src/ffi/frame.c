@@ -65,33 +65,52 @@ static void *find_attr(const xla_frame *frame, const char *name, int type)
     return NULL;
 }
 
-static oriel_status scalar(const xla_frame *frame, const char *name, int64_t *value_p)
+/* Leaves `*value_p` as it is where the attribute is absent and may be so. */
+static oriel_status scalar(const xla_frame *frame, const char *name, int optional, int64_t *value_p)
 {
     const xla_scalar *attr = find_attr(frame, name, XLA_ATTR_SCALAR);
 
+    if (attr == NULL && optional)
+        return ORIEL_OK;
     if (attr == NULL || attr->dtype != XLA_S64)
         return oriel_fail(ORIEL_ERR_INVALID, "the call has no attribute '%s' of type i64", name);
     memcpy(value_p, attr->value, sizeof *value_p);
     return ORIEL_OK;
 }
 
+static oriel_status array(const xla_frame *frame, const char *name, int optional,
+                          const int64_t **values_p, int64_t *n_p)
+{
+    const xla_array *attr = find_attr(frame, name, XLA_ATTR_ARRAY);
+
+    if (attr == NULL && optional)
+        return ORIEL_OK;
+    if (attr == NULL || attr->dtype != XLA_S64)
+        return oriel_fail(ORIEL_ERR_INVALID, "the call has no attribute '%s' of type i64[]", name);
+    *values_p = attr->data;
+    *n_p = (int64_t)attr->size;
+    return ORIEL_OK;
+}
+
 oriel_status frame_attrs(const xla_frame *frame, site_attrs *attrs_p)
 {
-    static const char *const names[] = {"module", "site", "world", "group_size", "reduce"};
-    int64_t *fields[] = {&attrs_p->module, &attrs_p->site, &attrs_p->world, &attrs_p->group_size,
-                         &attrs_p->reduce};
-    const xla_array *groups = find_attr(frame, "groups", XLA_ATTR_ARRAY);
+    static const char *const names[] = {"kind",       "module", "site", "world",
+                                        "group_size", "reduce", "root"};
+    enum { REQUIRED = 5 };
+    int64_t *fields[] = {&attrs_p->kind,       &attrs_p->module, &attrs_p->site, &attrs_p->world,
+                         &attrs_p->group_size, &attrs_p->reduce, &attrs_p->root};
+    oriel_status st;
 
+    memset(attrs_p, 0, sizeof *attrs_p);
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        oriel_status st = scalar(frame, names[i], fields[i]);
+        st = scalar(frame, names[i], i >= REQUIRED, fields[i]);
         if (st != ORIEL_OK)
             return st;
     }
-    if (groups == NULL || groups->dtype != XLA_S64)
-        return oriel_fail(ORIEL_ERR_INVALID, "the call has no attribute 'groups' of type i64[]");
-    attrs_p->ranks = groups->data;
-    attrs_p->num_ranks = (int64_t)groups->size;
-    return ORIEL_OK;
+    st = array(frame, "groups", 0, &attrs_p->ranks, &attrs_p->num_ranks);
+    if (st == ORIEL_OK)
+        st = array(frame, "pairs", 1, &attrs_p->pairs, &attrs_p->num_pairs);
+    return st;
 }
 
 oriel_status frame_run_id(const xla_frame *frame, int64_t *run_p)
@@ -131,32 +150,121 @@ static int dtype_of(int xla)
     return xla >= 0 && (size_t)xla < sizeof table ? table[xla] - 1 : -1;
 }
 
-oriel_status frame_buffers(const xla_frame *frame, const void **in_p, void **out_p, size_t *count_p,
-                           oriel_dtype *dtype_p)
+static size_t elements(const xla_buffer *buffer)
 {
-    const xla_buffer *in;
-    const xla_buffer *out;
     size_t count = 1;
-    int dtype;
 
-    if (frame->args.size != 1 || frame->rets.size != 1)
-        return oriel_fail(ORIEL_ERR_INVALID, "the call has %lld operands and %lld results",
-                          (long long)frame->args.size, (long long)frame->rets.size);
-    in = frame->args.items[0];
-    out = frame->rets.items[0];
-    dtype = dtype_of(in->dtype);
-    if (dtype < 0 || in->dtype != out->dtype || in->rank != out->rank)
+    for (int64_t i = 0; i < buffer->rank; i++)
+        count *= (size_t)buffer->dims[i];
+    return count;
+}
+
+static oriel_status check_numbers(const xla_frame *frame, const oriel_op *op, int64_t operands,
+                                  int64_t results)
+{
+    if (frame->args.size == operands && frame->rets.size == results)
+        return ORIEL_OK;
+    return oriel_fail(ORIEL_ERR_INVALID, "%s: the call has %lld operands and %lld results",
+                      oriel_kind_name(op->kind), (long long)frame->args.size,
+                      (long long)frame->rets.size);
+}
+
+/* The first operand and the first result, which have one dtype. */
+static oriel_status data_buffers(const xla_frame *frame, oriel_op *op)
+{
+    const xla_buffer *in = frame->args.items[0];
+    const xla_buffer *out = frame->rets.items[0];
+    int dtype = dtype_of(in->dtype);
+
+    if (dtype < 0 || in->dtype != out->dtype)
         return oriel_fail(ORIEL_ERR_INVALID,
-                          "XLA dtype %d is not supported, or operand and result "
-                          "differ",
-                          in->dtype);
-    for (int64_t i = 0; i < in->rank; i++)
-        count *= (size_t)in->dims[i];
-    *in_p = in->data;
-    *out_p = out->data;
-    *count_p = count;
-    *dtype_p = (oriel_dtype)dtype;
+                          "%s: XLA dtype %d is not supported, or operand and result differ",
+                          oriel_kind_name(op->kind), in->dtype);
+    op->dtype = (oriel_dtype)dtype;
+    op->send = in->data;
+    op->recv = out->data;
     return ORIEL_OK;
+}
+
+static oriel_status block_buffers(const xla_frame *frame, int n, oriel_op *op)
+{
+    size_t parts = oriel_op_scatters(op) ? (size_t)n : 1;
+    size_t members = oriel_op_gathers(op) ? (size_t)n : 1;
+    oriel_status st = check_numbers(frame, op, 1, 1);
+    size_t sent;
+    size_t got;
+
+    if (st == ORIEL_OK)
+        st = data_buffers(frame, op);
+    if (st != ORIEL_OK)
+        return st;
+    sent = elements(frame->args.items[0]);
+    got = elements(frame->rets.items[0]);
+    op->count = sent / parts;
+    if (sent != op->count * parts || got != op->count * members)
+        return oriel_fail(ORIEL_ERR_INVALID,
+                          "%s: an operand of %zu and a result of %zu elements for %d members",
+                          oriel_kind_name(op->kind), sent, got, n);
+    return ORIEL_OK;
+}
+
+/* XLA was told that both are one buffer; where it did not follow, it is made so. */
+static void copy_aliased(const xla_buffer *in, const xla_buffer *out)
+{
+    int dtype = dtype_of(in->dtype);
+
+    if (dtype >= 0 && in->data != out->data)
+        memcpy(out->data, in->data, elements(in) * oriel_dtype_size((oriel_dtype)dtype));
+}
+
+static oriel_status barrier_buffers(const xla_frame *frame, oriel_op *op)
+{
+    oriel_status st = check_numbers(frame, op, frame->args.size, frame->args.size);
+
+    for (int64_t i = 0; st == ORIEL_OK && i < frame->args.size; i++)
+        copy_aliased(frame->args.items[i], frame->rets.items[i]);
+    return st;
+}
+
+static oriel_status ragged_buffers(const xla_frame *frame, int n, oriel_op *op,
+                                   oriel_ragged *ragged)
+{
+    const int64_t **arrays[] = {&ragged->input_offsets, &ragged->send_sizes,
+                                &ragged->output_offsets, &ragged->recv_sizes};
+    enum { FIRST = 2 };
+    const xla_buffer *in = frame->args.items[0];
+    const xla_buffer *out = frame->rets.items[0];
+    oriel_status st = check_numbers(frame, op, 6, 1);
+
+    if (st == ORIEL_OK)
+        st = data_buffers(frame, op);
+    if (st != ORIEL_OK)
+        return st;
+    *ragged = (oriel_ragged)ORIEL_RAGGED_INIT;
+    for (int i = 0; i < 4; i++) {
+        const xla_buffer *array = frame->args.items[FIRST + i];
+
+        if (array->dtype != XLA_S64 || elements(array) % (size_t)n != 0)
+            return oriel_fail(ORIEL_ERR_INVALID, "%s: operand %d has XLA dtype %d and %zu elements",
+                              oriel_kind_name(op->kind), FIRST + i, array->dtype, elements(array));
+        *arrays[i] = array->data;
+        ragged->slices = (int)(elements(array) / (size_t)n);
+    }
+    ragged->send_rows = (size_t)in->dims[0];
+    ragged->recv_rows = (size_t)out->dims[0];
+    ragged->row = elements(in) / ragged->send_rows;
+    op->ragged = ragged;
+    copy_aliased(frame->args.items[1], out);
+    return ORIEL_OK;
+}
+
+oriel_status frame_buffers(const xla_frame *frame, int n, oriel_op *op, oriel_ragged *ragged)
+{
+    if (op->kind == ORIEL_KIND_BARRIER)
+        return barrier_buffers(frame, op);
+    if (op->kind == ORIEL_KIND_RAGGED_ALL_TO_ALL)
+        return ragged_buffers(frame, n, op, ragged);
+    return block_buffers(frame, n, op);
 }
 
 oriel_status frame_set_site(const xla_frame *frame, int64_t *type_id, oriel_site *site)

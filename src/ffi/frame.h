@@ -11,9 +11,8 @@ xla_error *frame_error(const xla_api *api, oriel_status status);
 oriel_status frame_attrs(const xla_frame *frame, site_attrs *attrs_p);
 oriel_status frame_run_id(const xla_frame *frame, int64_t *run_p);
 oriel_status frame_ordinal(const xla_frame *frame, int *ordinal_p);
-/* Operand 0 and result 0, which have one shape and dtype. */
-oriel_status frame_buffers(const xla_frame *frame, const void **in_p, void **out_p, size_t *count_p,
-                           oriel_dtype *dtype_p);
+/* Fills in what `op` of a group of `n` works on; `ragged` is for what it may point to. */
+oriel_status frame_buffers(const xla_frame *frame, int n, oriel_op *op, oriel_ragged *ragged);
 oriel_status frame_set_site(const xla_frame *frame, int64_t *type_id, oriel_site *site);
 oriel_status frame_site(const xla_frame *frame, int64_t *type_id, oriel_site **site_p);
 

@@ -46,9 +46,9 @@ struct oriel_site {
     struct family *family;
     uint32_t copy;
     int64_t world;
-    oriel_redop reduce;
+    oriel_op op; /* without buffers */
     int num_ranks, group_size;
-    int *ranks;
+    int *ranks; /* then the pairs of `op` */
     pthread_mutex_t lock;
     struct device_runs *devices[MAX_LOCAL];
 };
@@ -118,19 +118,57 @@ static void family_leave(struct family *family)
     pthread_mutex_unlock(&families_lock);
 }
 
+/* All entries of an array attribute are from 0 to below `limit`. */
+static oriel_status check_array(const char *name, const int64_t *values, int64_t n, int64_t limit)
+{
+    for (int64_t i = 0; i < n; i++) {
+        if (values[i] < 0 || values[i] >= limit)
+            return oriel_fail(ORIEL_ERR_INVALID, "attribute %s names %lld of %lld", name,
+                              (long long)values[i], (long long)limit);
+    }
+    return ORIEL_OK;
+}
+
 static oriel_status check_attrs(const site_attrs *attrs)
 {
+    oriel_status st;
+
+    if (attrs->kind < 1 || attrs->kind >= ORIEL_KIND_COUNT)
+        return oriel_fail(ORIEL_ERR_INVALID, "attribute kind is %lld", (long long)attrs->kind);
     if (attrs->group_size < 1 || attrs->num_ranks < 1 || attrs->num_ranks % attrs->group_size != 0)
         return oriel_fail(ORIEL_ERR_INVALID, "attribute groups has %lld ranks in groups of %lld",
                           (long long)attrs->num_ranks, (long long)attrs->group_size);
     if (attrs->reduce < 0 || attrs->reduce >= ORIEL_REDOP_COUNT)
         return oriel_fail(ORIEL_ERR_INVALID, "attribute reduce is %lld", (long long)attrs->reduce);
-    for (int64_t i = 0; i < attrs->num_ranks; i++) {
-        if (attrs->ranks[i] < 0 || attrs->ranks[i] >= attrs->world)
-            return oriel_fail(ORIEL_ERR_INVALID, "attribute groups names rank %lld of %lld",
-                              (long long)attrs->ranks[i], (long long)attrs->world);
-    }
-    return ORIEL_OK;
+    if (attrs->num_pairs % 2 != 0)
+        return oriel_fail(ORIEL_ERR_INVALID, "attribute pairs has %lld entries",
+                          (long long)attrs->num_pairs);
+    st = check_array("root", &attrs->root, 1, attrs->group_size);
+    if (st == ORIEL_OK)
+        st = check_array("pairs", attrs->pairs, attrs->num_pairs, attrs->group_size);
+    if (st == ORIEL_OK)
+        st = check_array("groups", attrs->ranks, attrs->num_ranks, attrs->world);
+    return st;
+}
+
+static void fill(oriel_site *site, const site_attrs *attrs)
+{
+    int *pairs = site->ranks + attrs->num_ranks;
+
+    site->world = attrs->world;
+    site->group_size = (int)attrs->group_size;
+    site->num_ranks = (int)attrs->num_ranks;
+    for (int64_t i = 0; i < attrs->num_ranks; i++)
+        site->ranks[i] = (int)attrs->ranks[i];
+    for (int64_t i = 0; i < attrs->num_pairs; i++)
+        pairs[i] = (int)attrs->pairs[i];
+    site->op = (oriel_op){
+        .kind = (enum oriel_kind)attrs->kind,
+        .redop = (oriel_redop)attrs->reduce,
+        .root = (int)attrs->root,
+        .pairs = pairs,
+        .num_pairs = (int)attrs->num_pairs / 2,
+    };
 }
 
 oriel_status oriel_site_create(const site_attrs *attrs, oriel_site **site_p)
@@ -144,22 +182,15 @@ oriel_status oriel_site_create(const site_attrs *attrs, oriel_site **site_p)
     if (site == NULL)
         return oriel_fail(ORIEL_ERR_SYSTEM, "out of memory for a call site");
     pthread_mutex_init(&site->lock, NULL);
-    site->world = attrs->world;
-    site->reduce = (oriel_redop)attrs->reduce;
-    site->group_size = (int)attrs->group_size;
-    site->num_ranks = (int)attrs->num_ranks;
-    site->ranks = oriel_sys_now->alloc((size_t)attrs->num_ranks * sizeof *site->ranks);
-    site->family =
-        site->ranks
-            ? family_join(oriel_mix((uint64_t)attrs->module) ^ oriel_mix((uint64_t)attrs->site + 1),
-                          &site->copy)
-            : NULL;
+    site->ranks =
+        oriel_sys_now->alloc((size_t)(attrs->num_ranks + attrs->num_pairs) * sizeof *site->ranks);
+    if (site->ranks != NULL)
+        site->family = family_join(call_hash(attrs->module, attrs->site), &site->copy);
     if (site->family == NULL) {
         oriel_site_destroy(site);
         return oriel_fail(ORIEL_ERR_SYSTEM, "out of memory for a call site");
     }
-    for (int i = 0; i < site->num_ranks; i++)
-        site->ranks[i] = (int)attrs->ranks[i];
+    fill(site, attrs);
     *site_p = site;
     return ORIEL_OK;
 }
@@ -184,9 +215,9 @@ int64_t oriel_site_world(const oriel_site *site)
     return site->world;
 }
 
-oriel_redop oriel_site_reduce(const oriel_site *site)
+const oriel_op *oriel_site_op(const oriel_site *site)
 {
-    return site->reduce;
+    return &site->op;
 }
 
 const int *oriel_site_ranks(const oriel_site *site, int rank, int *n_p)

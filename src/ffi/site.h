@@ -4,21 +4,23 @@
 #define ORIEL_FFI_SITE_H
 
 #include "ffi/xla_abi.h"
-#include "oriel/oriel.h"
+#include "ops/op.h"
 
 typedef struct oriel_site oriel_site;
 
 /* What a site's attributes say. */
 typedef struct site_attrs {
-    int64_t module, site, world, group_size, reduce, num_ranks;
-    const int64_t *ranks;
+    int64_t kind, module, site, world, group_size, reduce, root;
+    int64_t num_ranks, num_pairs;
+    const int64_t *ranks, *pairs;
 } site_attrs;
 
 oriel_status oriel_site_create(const site_attrs *attrs, oriel_site **site_p);
 void oriel_site_destroy(void *site);
 
 int64_t oriel_site_world(const oriel_site *site);
-oriel_redop oriel_site_reduce(const oriel_site *site);
+/* What the call is, without buffers; the arrays live as long as the site. */
+const oriel_op *oriel_site_op(const oriel_site *site);
 /* The list of ranks of the group that `rank` belongs to; NULL: none does. */
 const int *oriel_site_ranks(const oriel_site *site, int rank, int *n_p);
 /* Which instruction this is: equal on all processes that compiled the program. */

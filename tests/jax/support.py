@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import cases
 import jax
 import numpy as np
 import oriel
@@ -47,6 +48,18 @@ def assert_same(ours, theirs):
         a, b = np.asarray(a), np.asarray(b)
         assert a.dtype == b.dtype
         np.testing.assert_array_equal(a, b)
+
+
+def assert_bits(got, expected):
+    """Equal bits, but for those of a NaN."""
+    got, expected = np.ascontiguousarray(got), np.ascontiguousarray(expected)
+    assert got.dtype == expected.dtype and got.shape == expected.shape
+    if got.dtype.name not in cases.NARROW and got.dtype.kind in "fc":
+        np.testing.assert_array_equal(got, expected)  # NaN is NaN, whatever its bits
+        return
+    if got.dtype.kind in "fV":
+        got, expected = got.astype(np.float32), expected.astype(np.float32)
+    np.testing.assert_array_equal(got, expected)
 
 
 # ---- programs --------------------------------------------------------------

@@ -37,6 +37,15 @@ def test_layout(processes, devices, kind):
     assert ranks == [p * devices for p in range(processes)]
 
 
+@pytest.mark.parametrize("processes, devices", [(8, 1), (4, 2)])
+def test_family(processes, devices, record_property):
+    number, seed = (40, 1) if SOAK else (6, 1)
+    record_property("cases", number)
+    record_property("seed", seed)
+    result = run_processes("family.py", number, seed, processes=processes, devices=devices)
+    assert_all_ok(processes, result)
+
+
 def test_alone():
     status, output = run_plain("layout.py", "oriel", devices=1)
     assert status == 0, output

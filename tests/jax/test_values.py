@@ -5,62 +5,14 @@ import functools
 
 import jax
 import jax.numpy as jnp
-import ml_dtypes
 import numpy as np
 import oriel
 import pytest
+from cases import DTYPES, MESHES, STEP, by_hand, draw_values
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from jax.sharding import PartitionSpec as P
-from support import SOAK, make_mesh, over
-
-DTYPES = [
-    np.dtype(name)
-    for name in "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 "
-    "complex64 complex128".split()
-] + [
-    np.dtype(kind)
-    for kind in (ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2)
-]
-NARROW = {"float16", "bfloat16", "float8_e4m3fn", "float8_e5m2"}
-STEP = {"sum": np.add, "prod": np.multiply, "min": np.minimum, "max": np.maximum}
-MESHES = [((8,), "x"), ((4, 2), "xy"), ((2, 4), "xy"), ((2, 2, 2), "xyz"), ((1, 8), "xy")]
-
-
-def draw_values(rng, shape, dtype):
-    if dtype == bool:
-        return rng.integers(0, 2, shape).astype(bool)
-    if dtype.kind in "iu":
-        info = np.iinfo(dtype)
-        return rng.integers(info.min, info.max, shape, dtype=dtype, endpoint=True)
-    real = rng.normal(size=shape) * 3
-    if dtype.kind == "c":
-        real = real + 1j * rng.normal(size=shape)
-    return real.astype(dtype)
-
-
-def by_hand(parts, op):
-    """parts[0] op parts[1] op ..., from left to right."""
-    dtype = parts.dtype
-    if dtype == bool and op in ("sum", "prod"):
-        parts = parts.astype(np.int32)
-    elif dtype.name in NARROW:
-        parts = parts.astype(np.float32)
-    with np.errstate(all="ignore"):
-        result = functools.reduce(STEP[op], parts)
-    return result.astype(dtype) if dtype.name in NARROW else result
-
-
-def assert_bits(got, expected):
-    got, expected = np.ascontiguousarray(got), np.ascontiguousarray(expected)
-    assert got.dtype == expected.dtype and got.shape == expected.shape
-    if got.dtype.name not in NARROW and got.dtype.kind in "fc":
-        np.testing.assert_array_equal(got, expected)  # NaN is NaN, whatever its bits
-        return
-    if got.dtype.kind in "fV":
-        got, expected = got.astype(np.float32), expected.astype(np.float32)
-    np.testing.assert_array_equal(got, expected)
-
+from support import SOAK, assert_bits, make_mesh, over
 
 def check(shape, dtype, op, mesh_shape, names, axes, order, seed):
     """Each device has a part of its own; every device's result is looked at."""

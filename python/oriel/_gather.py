@@ -1,0 +1,162 @@
+"""all_gather and reduce_scatter, each the transpose of the other.
+
+The primitives have one member after the other along the first dimension;
+whatever else a caller asks for is a reshape or a transpose around them."""
+
+import jax
+import jax.numpy as jnp
+
+from oriel import _primitive, _reduction
+from oriel._primitive import Operation, size_of
+
+_gather = Operation("all_gather")
+_scatter = Operation("reduce_scatter")
+
+
+def all_gather(x, axis_name=None, axis=0, tiled=False):
+    """Every device's `x`, one after the other, on every device: lax.all_gather.
+
+    They are stacked along a new dimension `axis` or, where `tiled`, joined along
+    the present one. `x` may be a pytree; `axis_name` is a name or a tuple of
+    names, axes of vmap among them. Without it, outside shard_map, in a program
+    of one device with one device per process, it gathers from the whole world.
+    """
+    axes = _primitive.find_axes("all_gather", axis_name)
+    if axes == ():
+        return x
+    return jax.tree.map(lambda leaf: _gather_leaf(leaf, axes, axis, tiled), x)
+
+
+def _gather_leaf(x, axes, axis, tiled):
+    _primitive.check_array("all_gather", x)
+    ndim = jnp.ndim(x)
+    axis = _primitive.check_dimension("all_gather", "axis", axis, ndim if tiled else ndim + 1)
+    y = jnp.moveaxis(_bind_gather(x, axes), 0, axis)
+    return _primitive.join(y, axis) if tiled else y
+
+
+def reduce_scatter(x, axis_name=None, scatter_dimension=0, tiled=False, op="sum"):
+    """The reduction of every device's `x`, of which each device keeps its part:
+    lax.psum_scatter (op="sum"); "mean", "prod", "min" and "max" besides.
+
+    `scatter_dimension` has one entry for each device and vanishes or, where
+    `tiled`, is divided among them. Elements are combined as all_reduce does and
+    have the same bits; derivatives exist of sum and mean. `x` and `axis_name`
+    are as in all_gather.
+    """
+    if op == "mean":
+        total = reduce_scatter(x, axis_name, scatter_dimension, tiled)
+        return _reduction.mean_of(total, axis_name)
+    _reduction.check_op(op)
+    axes = _primitive.find_axes("reduce_scatter", axis_name)
+    if axes == ():
+        return x
+    return jax.tree.map(lambda leaf: _scatter_leaf(leaf, axes, scatter_dimension, tiled, op), x)
+
+
+def _scatter_leaf(x, axes, dimension, tiled, op):
+    x = _reduction.check_array("reduce_scatter", x, op)
+    name = "scatter_dimension"
+    dimension = _primitive.check_dimension("reduce_scatter", name, dimension, jnp.ndim(x))
+    x = _primitive.split("reduce_scatter", name, x, dimension, size_of(axes), tiled)
+    return _bind_scatter(jnp.moveaxis(x, dimension, 0), axes, op)
+
+
+def _bind_gather(x, axes):
+    x = _primitive.make_varying(x, axes)
+    return _gather.bind(x, axes=axes, size=size_of(axes))
+
+
+def _bind_scatter(x, axes, op):
+    return _scatter.bind(_primitive.make_varying(x, axes), axes=axes, op=op)
+
+
+# ---- all_gather --------------------------------------------------------------
+
+
+def _gather_type(aval, *, axes, size):
+    return _primitive.result_type("all_gather", aval, axes, lead=(size,))
+
+
+def _gather_transpose(cotangent, x, *, axes, size):
+    return (_bind_scatter(cotangent, axes, "sum"),)
+
+
+def _gather_batch(axis_data, args, dims, *, axes, size):
+    (x,), (dim,) = args, dims
+    if axes is None or axis_data.name not in axes:
+        return _gather.bind(x, axes=axes, size=size), None if dim is None else dim + 1
+    major, minor = _primitive.without(axes, axis_data.name)
+    x = _primitive.batch_first(x, dim, axis_data.size)
+    if major or minor:
+        x = _bind_gather(x, major + minor)
+        x = _primitive.part(x, size_of(major), size_of(minor))
+        x = jnp.moveaxis(x, 2, 1).reshape(-1, *x.shape[3:])
+    return x, None
+
+
+def _gather_lower(ctx, x, *, axes, size):
+    groups = _gather.groups(ctx, axes)
+    if _primitive.is_copy(ctx, groups):
+        return _primitive.lower_copy(ctx, x)
+    return _gather.call(ctx, [x], groups)
+
+
+# ---- reduce_scatter ----------------------------------------------------------
+
+
+def _scatter_type(aval, *, axes, op):
+    return _primitive.result_type("reduce_scatter", aval, axes, drop=1)
+
+
+def _scatter_jvp(primals, tangents, *, axes, op):
+    _reduction.check_differentiable("reduce_scatter", op)
+    (x,), (t,) = primals, tangents
+    return _scatter.bind(x, axes=axes, op=op), _scatter.bind(t, axes=axes, op=op)
+
+
+def _scatter_transpose(cotangent, x, *, axes, op):
+    return (_bind_gather(cotangent, axes),)
+
+
+def _scatter_batch(axis_data, args, dims, *, axes, op):
+    (x,), (dim,) = args, dims
+    if axes is None or axis_data.name not in axes:
+        if dim == 0:
+            x, dim = jnp.moveaxis(x, 0, 1), 1
+        return _scatter.bind(x, axes=axes, op=op), None if dim is None else dim - 1
+    major, minor = _primitive.without(axes, axis_data.name)
+    x = _reduction.over_batch(x, dim, axis_data.size, op)
+    if major or minor:
+        x = _primitive.part(x, size_of(major), axis_data.size, size_of(minor))
+        x = jnp.moveaxis(x, 1, 2)
+        x = _bind_scatter(x.reshape(-1, *x.shape[2:]), major + minor, op)
+    return x, 0
+
+
+def _scatter_lower(ctx, x, *, axes, op):
+    ordered = _primitive.in_mesh_order(ctx, axes)
+    groups = _scatter.groups(ctx, ordered)
+    if _primitive.is_copy(ctx, groups):
+        return _primitive.lower_copy(ctx, x)
+    if ordered != axes:
+        x = _reorder_blocks(ctx, x, axes, ordered)
+    return _scatter.call(ctx, [x], groups, reduce=_reduction.CODES[op])
+
+
+def _reorder_blocks(ctx, x, axes, ordered):
+    """Blocks in the order of `axes`, put into another order of the same axes."""
+    shape = ctx.module_context.axis_context.mesh.shape
+    places = [axes.index(name) for name in ordered]
+
+    def reorder(v):
+        w = v.reshape(*(shape[name] for name in axes), *v.shape[1:])
+        return w.transpose(*places, *range(len(axes), w.ndim)).reshape(v.shape)
+
+    return _primitive.lower_here(ctx.replace(avals_out=ctx.avals_in), reorder, x)[0]
+
+
+_gather.define(_gather_type, _gather_batch, _gather_lower, linear=_gather_transpose)
+_scatter.define(
+    _scatter_type, _scatter_batch, _scatter_lower, jvp=_scatter_jvp, linear=_scatter_transpose
+)

@@ -1,0 +1,290 @@
+"""What the operations share: who takes part, types, and the custom call."""
+
+import hashlib
+import operator
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.extend.core import Primitive
+from jax.interpreters import ad, batching, mlir
+
+from oriel import _compat, _groups, _lib, _world
+
+_DTYPES = frozenset(
+    "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 bfloat16 float32 float64 "
+    "float8_e4m3fn float8_e5m2 complex64 complex128".split()
+)
+
+
+# ---- arguments --------------------------------------------------------------
+
+
+def find_axes(operation, axis_name):
+    """The axes of a call as a tuple of names; None is the world."""
+    if axis_name is None:
+        _check_outside_shard_map(operation)
+        return None
+    axes = list_axes(axis_name)
+    check_bound(operation, axes)
+    return axes
+
+
+def list_axes(axis_name):
+    axes = tuple(axis_name) if isinstance(axis_name, (tuple, list)) else (axis_name,)
+    try:
+        repeated = len(set(axes)) != len(axes)
+    except TypeError:
+        raise TypeError(
+            f"axis_name must be a name or a tuple of names, got {axis_name!r}"
+        ) from None
+    if repeated:
+        raise ValueError(f"axis_name repeats an axis: {axis_name!r}")
+    return axes
+
+
+def check_bound(operation, names):
+    for name in names:
+        if not _compat.axis_exists(name):
+            raise NameError(
+                f"unbound axis name: {name!r}. Call oriel.{operation} over it inside "
+                "jax.shard_map, on a mesh that has this axis"
+            )
+
+
+def _check_outside_shard_map(operation):
+    manual = jax.sharding.get_abstract_mesh().manual_axes
+    if manual:
+        raise ValueError(
+            f"oriel.{operation} without axis_name is over the whole world and belongs outside "
+            f"jax.shard_map; inside it, name the axes: {', '.join(map(repr, manual))}"
+        )
+    world = _world.current()
+    if world.size != world.num_processes:
+        raise ValueError(
+            f"oriel.{operation} without axis_name needs one device per process; this world has "
+            f"{world.size} devices in {world.num_processes} processes: use jax.shard_map and "
+            "name the axes"
+        )
+
+
+def size_of(axes):
+    """How many take part."""
+    return _world.current().size if axes is None else lax.psum(1, axes)
+
+
+def check_array(operation, leaf, what="x"):
+    try:
+        dtype = jax.typeof(leaf).dtype
+    except TypeError:
+        raise TypeError(
+            f"oriel.{operation} takes arrays; {what} holds {leaf!r} of type {type(leaf).__name__}"
+        ) from None
+    if str(dtype) not in _DTYPES:
+        raise TypeError(
+            f"oriel.{operation} does not take dtype {dtype}; it takes "
+            f"{', '.join(sorted(_DTYPES))}"
+        )
+    return leaf
+
+
+def check_dimension(operation, what, value, ndim):
+    """`value` as a number from 0; it may count from the end."""
+    number = operator.index(value)
+    if not -ndim <= number < ndim:
+        raise ValueError(
+            f"oriel.{operation}: {what} is {number}, out of bounds for an array of {ndim} "
+            "dimensions"
+        )
+    return number % ndim
+
+
+def split_mapped(names):
+    """(axes of the mesh, axes of vmap)"""
+    manual = jax.sharding.get_abstract_mesh().manual_axes
+    mesh = tuple(name for name in names if name in manual)
+    return mesh, tuple(name for name in names if name not in manual)
+
+
+def make_varying(x, axes):
+    return x if axes is None else _compat.make_varying(x, split_mapped(axes)[0])
+
+
+def without(axes, name):
+    """(axes before `name`, axes after it)"""
+    i = axes.index(name)
+    return axes[:i], axes[i + 1 :]
+
+
+# ---- layouts: one block per member along the first dimension -----------------
+
+
+def split(operation, what, x, dim, size, tiled):
+    """`x` with a dimension of `size` blocks at `dim`; where `tiled`, in front of
+    what remains of `dim`."""
+    length = jax.typeof(x).shape[dim]
+    if not tiled and length != size:
+        raise ValueError(
+            f"oriel.{operation}: dimension {dim} of x ({what}) has size {length}, but there are "
+            f"{size} devices"
+        )
+    if length % size != 0:
+        raise ValueError(
+            f"oriel.{operation}: dimension {dim} of x ({what}) has size {length}, which {size} "
+            "devices do not divide"
+        )
+    return part(x, size, length // size, dim=dim) if tiled else x
+
+
+def part(x, *sizes, dim=0):
+    """One dimension as several."""
+    return jnp.reshape(x, (*x.shape[:dim], *sizes, *x.shape[dim + 1 :]))
+
+
+def join(x, dim):
+    """Two dimensions as one."""
+    lengths = x.shape[dim : dim + 2]
+    return jnp.reshape(x, (*x.shape[:dim], lengths[0] * lengths[1], *x.shape[dim + 2 :]))
+
+
+def batch_first(x, dim, size):
+    """What vmap maps, with the mapped dimension in front."""
+    return lax.broadcast(x, (size,)) if dim is None else jnp.moveaxis(x, dim, 0)
+
+
+# ---- the primitives ---------------------------------------------------------
+
+
+def axis_effects(axes):
+    return _compat.axis_effects(axes or ())
+
+
+def result_type(operation, aval, axes, lead=(), drop=0):
+    """Type and effects of an exchange, as lax has them: the result varies as the
+    operand does. Its shape is the operand's, with `lead` for the first `drop`
+    dimensions."""
+    mesh_axes, _ = split_mapped(axes or ())
+    aval = _compat.exchanged_type(f"oriel.{operation}", aval, mesh_axes, lead, drop)
+    return aval, axis_effects(axes)
+
+
+class Operation:
+    """Two JAX primitives that are one operation.
+
+    A program whose mesh comes from jax.set_mesh must be lowered anew for each
+    list of devices, because its jaxpr names no devices; JAX allows one mesh
+    shape only in programs lowered so, hence not for all."""
+
+    def __init__(self, name, multiple_results=False):
+        self.name = name
+        self._plain = Primitive(f"oriel_{name}")
+        self._context = Primitive(f"oriel_{name}_in_context")
+        for primitive in (self._plain, self._context):
+            primitive.multiple_results = multiple_results
+
+    def bind(self, *operands, **params):
+        primitive = self._context if _compat.in_mesh_context() else self._plain
+        return primitive.bind(*operands, **params)
+
+    def define(self, abstract_eval, batch, lower, *, jvp=None, linear=None, transpose=None):
+        """`linear`: the transpose of an operation that is linear in its one
+        operand; otherwise `jvp` and `transpose`."""
+        for primitive in (self._plain, self._context):
+            primitive.def_impl(_compat.apply_primitive(primitive))
+            primitive.def_effectful_abstract_eval(abstract_eval)
+            if linear is not None:
+                ad.deflinear2(primitive, linear)
+            if jvp is not None:
+                ad.primitive_jvps[primitive] = jvp
+            if transpose is not None:
+                ad.primitive_transposes[primitive] = transpose
+            batching.fancy_primitive_batchers[primitive] = batch
+            # Not cacheable: two equal calls are two operations and need two numbers.
+            mlir.register_lowering(primitive, lower, platform="cpu", cacheable=False)
+        _compat.lower_per_devices(self._context)
+
+    def call(self, ctx, operands, groups, aliases=None, **attributes):
+        """The custom call of a lowering rule. src/ffi/ffi.h says what it carries;
+        `aliases` maps operands to results that share their memory."""
+        module, site = _Sites.of(ctx.module_context).next()
+        _lib.load().oriel_ffi_lowering(module, site)
+        numbers = {
+            "kind": _lib.OPERATIONS.index(self.name) + 1,
+            "group_size": groups.shape[1],
+            "module": module,
+            "site": site,
+            "world": _world.current().size,
+        } | attributes
+        return jax.ffi.ffi_lowering(f"oriel_{self.name}", operand_output_aliases=aliases)(
+            ctx,
+            *operands,
+            groups=_as_attribute(groups),
+            **{name: _as_attribute(value) for name, value in numbers.items()},
+        )
+
+    def groups(self, ctx, axes):
+        """The groups of ranks of one call, as rows."""
+        context = ctx.module_context.axis_context
+        if axes is not None:
+            ranks = _world.current().ranks_of(context.mesh)
+            return _groups.of_axes(ranks, context.mesh.axis_names, axes)
+        if context.num_devices != 1:
+            raise ValueError(
+                f"oriel.{self.name} outside jax.shard_map in a program for "
+                f"{context.num_devices} devices: XLA would gather the whole array on each of "
+                "them. Put the call inside jax.shard_map and name the axes"
+            )
+        return np.arange(_world.current().size)[None]
+
+
+def in_mesh_order(ctx, axes):
+    """`axes` in the order in which the mesh has them. Sums are taken in this
+    order, so that those over ("x", "y") and ("y", "x") have the same bits."""
+    if axes is None:
+        return None
+    return tuple(sorted(axes, key=ctx.module_context.axis_context.mesh.axis_names.index))
+
+
+def is_copy(ctx, groups):
+    """Whether nothing has to be sent: a group of one, or empty arrays."""
+    return groups.shape[1] == 1 or ctx.avals_in[0].size == 0
+
+
+def lower_copy(ctx, x):
+    """The operand, in the shape of the result."""
+    return lower_here(ctx, lambda v: v.reshape(ctx.avals_out[0].shape), x)
+
+
+def lower_here(ctx, function, x):
+    """`function`, which communicates nothing, as part of a lowering rule."""
+    return mlir.lower_fun(function, multiple_results=False)(ctx, x)
+
+
+def _as_attribute(value):
+    array = np.ascontiguousarray(value, np.int64)
+    return array.ravel() if array.size != 1 or np.ndim(value) else np.int64(value)
+
+
+class _Sites:
+    """Numbers the calls of one module; lives in the module's keepalives."""
+
+    def __init__(self, module):
+        name = mlir.ir.StringAttr(module.operation.attributes["sym_name"]).value
+        digest = hashlib.sha256(name.encode()).digest()
+        # hash() would differ between processes.
+        self._module = int.from_bytes(digest[:8], "little") >> 1
+        self._count = 0
+
+    def next(self):
+        self._count += 1
+        return self._module, self._count - 1
+
+    @classmethod
+    def of(cls, module_context):
+        for kept in module_context.keepalives:
+            if isinstance(kept, cls):
+                return kept
+        sites = cls(module_context.module)
+        module_context.add_keepalive(sites)
+        return sites

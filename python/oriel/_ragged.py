@@ -1,0 +1,125 @@
+"""ragged_all_to_all: rows from anywhere to anywhere."""
+
+import jax
+import jax.numpy as jnp
+from jax.extend.mlir.dialects import stablehlo
+from jax.interpreters import ad, batching, mlir
+
+from oriel import _compat, _primitive
+from oriel._exchange import all_to_all
+from oriel._primitive import Operation, size_of
+
+_operation = Operation("ragged_all_to_all")
+_INDICES = ("input_offsets", "send_sizes", "output_offsets", "recv_sizes")
+
+
+def ragged_all_to_all(
+    operand, output, input_offsets, send_sizes, output_offsets, recv_sizes, *, axis_name
+):
+    """Slices of rows of `operand` go to the other devices, into their `output`:
+    lax.ragged_all_to_all.
+
+    The last four are vectors of integers with the same number of entries for
+    each device. Entry k sends send_sizes[k] rows from row input_offsets[k] on to
+    row output_offsets[k] of the receiver's `output`; recv_sizes[k] is how many
+    come from there. The result is `output` with these rows replaced. Rows that
+    are sent twice get one of the two cotangents, as in lax.
+    """
+    axes = _primitive.find_axes("ragged_all_to_all", axis_name)
+    indices = input_offsets, send_sizes, output_offsets, recv_sizes
+    _check_arrays(operand, output, indices, 1 if axes == () else size_of(axes))
+    return _bind(operand, output, *indices, axes=axes)
+
+
+def _check_arrays(operand, output, indices, size):
+    name = "ragged_all_to_all"
+    for what, array in (("operand", operand), ("output", output), *zip(_INDICES, indices)):
+        _primitive.check_array(name, array, what)
+    rows, into = jax.typeof(operand), jax.typeof(output)
+    if rows.ndim < 1 or rows.shape[1:] != into.shape[1:] or rows.dtype != into.dtype:
+        raise ValueError(
+            f"oriel.{name}: rows of operand and output must be alike, got "
+            f"{rows.str_short()} and {into.str_short()}"
+        )
+    for what, array in zip(_INDICES, map(jax.typeof, indices)):
+        if not jnp.issubdtype(array.dtype, jnp.integer):
+            raise ValueError(f"oriel.{name}: {what} must be integers, got {array.dtype}")
+        if array.ndim != 1 or array.size == 0 or array.size % size != 0:
+            raise ValueError(
+                f"oriel.{name}: {what} must be a vector with the same number of entries for each "
+                f"of {size} devices, got shape {array.shape}"
+            )
+        if array.shape != jax.typeof(indices[0]).shape:
+            raise ValueError(
+                f"oriel.{name}: {what} has shape {array.shape}, input_offsets has "
+                f"{jax.typeof(indices[0]).shape}"
+            )
+
+
+def _bind(*arrays, axes):
+    names = frozenset() if axes is None else frozenset(_primitive.split_mapped(axes)[0])
+    names = tuple(names.union(*map(_compat.varying_axes, arrays)))
+    return _operation.bind(*(_compat.make_varying(x, names) for x in arrays), axes=axes)
+
+
+def _abstract_eval(operand, output, *indices, axes):
+    return _primitive.result_type("ragged_all_to_all", output, axes)
+
+
+def _jvp(primals, tangents, *, axes):
+    indices = primals[2:]
+    rows = map(ad.instantiate_zeros, tangents[:2])
+    return _bind(*primals, axes=axes), _bind(*rows, *indices, axes=axes)
+
+
+def _transpose(cotangent, operand, output, *indices, axes):
+    wanted = [ad.is_undefined_primal(x) for x in (operand, output)]
+    results = [None, None]
+    if type(cotangent) is ad.Zero:
+        results = [ad.Zero(x.aval) if want else None for x, want in zip((operand, output), wanted)]
+        return results + [None] * 4
+    input_offsets, send_sizes, output_offsets, recv_sizes = indices
+    came_to = all_to_all(output_offsets, axes, 0, 0, tiled=True)
+    if wanted[0]:
+        came_from = all_to_all(input_offsets, axes, 0, 0, tiled=True)
+        zeros = jnp.zeros(operand.aval.shape, operand.aval.dtype)
+        back = came_to, recv_sizes, came_from, send_sizes
+        results[0] = _bind(cotangent, zeros, *back, axes=axes)
+    if wanted[1]:
+        replaced = _mark(came_to, recv_sizes, cotangent.shape[0])
+        replaced = replaced.reshape(-1, *(1,) * (cotangent.ndim - 1))
+        results[1] = jnp.where(replaced, jnp.zeros_like(cotangent), cotangent)
+    return results + [None] * 4
+
+
+def _mark(starts, sizes, count):
+    """Which of `count` rows lie in a slice."""
+    edges = jnp.zeros(count + 1, "int32").at[starts].add(1).at[starts + sizes].add(-1)
+    return jnp.cumsum(edges)[:count] > 0
+
+
+def _batch(axis_data, args, dims, *, axes):
+    if axes is not None and axis_data.name in axes:
+        raise NotImplementedError("oriel.ragged_all_to_all over an axis of vmap")
+    # One call for all entries, each with rows of its own.
+    size = axis_data.size
+    rows = [_primitive.batch_first(x, d, size) for x, d in zip(args[:2], dims[:2])]
+    indices = [_primitive.batch_first(x, d, size).T for x, d in zip(args[2:], dims[2:])]
+    for i, array in ((0, rows[0]), (2, rows[1])):
+        indices[i] += jnp.arange(size, dtype=indices[i].dtype) * array.shape[1]
+    merged = [x.reshape(-1, *x.shape[2:]) for x in (*rows, *indices)]
+    return _bind(*merged, axes=axes).reshape(rows[1].shape), 0
+
+
+def _lower(ctx, operand, output, *indices, axes):
+    groups = _operation.groups(ctx, axes)
+    if 0 in (ctx.avals_in[0].size, ctx.avals_in[1].size):
+        return [output]
+    wide = mlir.ir.RankedTensorType.get(
+        ctx.avals_in[2].shape, mlir.ir.IntegerType.get_signless(64)
+    )
+    indices = [stablehlo.ConvertOp(wide, x).result for x in indices]
+    return _operation.call(ctx, [operand, output, *indices], groups, {1: 0})
+
+
+_operation.define(_abstract_eval, _batch, _lower, jvp=_jvp, transpose=_transpose)

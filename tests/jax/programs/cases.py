@@ -1,0 +1,287 @@
+"""Random calls of the operations that move blocks, with what lax and NumPy make of
+them. Where the randomness comes from is the caller's business: `pick` chooses one
+of a list."""
+
+import dataclasses
+import functools
+
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+import oriel
+from jax import lax
+from jax.sharding import PartitionSpec as P
+
+DTYPES = [
+    np.dtype(name)
+    for name in "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 "
+    "complex64 complex128".split()
+] + [
+    np.dtype(kind)
+    for kind in (ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2)
+]
+NARROW = {"float16", "bfloat16", "float8_e4m3fn", "float8_e5m2"}
+STEP = {"sum": np.add, "prod": np.multiply, "min": np.minimum, "max": np.maximum}
+MESHES = [((8,), "x"), ((4, 2), "xy"), ((2, 4), "xy"), ((2, 2, 2), "xyz"), ((1, 8), "xy")]
+OPERATIONS = ("all_gather", "reduce_scatter", "all_to_all", "broadcast", "permute")
+
+
+def draw_values(rng, shape, dtype):
+    if dtype == bool:
+        return rng.integers(0, 2, shape).astype(bool)
+    if dtype.kind in "iu":
+        info = np.iinfo(dtype)
+        return rng.integers(info.min, info.max, shape, dtype=dtype, endpoint=True)
+    real = rng.normal(size=shape) * 3
+    if dtype.kind == "c":
+        real = real + 1j * rng.normal(size=shape)
+    return real.astype(dtype)
+
+
+def by_hand(parts, op):
+    """parts[0] op parts[1] op ..., from left to right."""
+    dtype = parts.dtype
+    if dtype == bool and op in ("sum", "prod"):
+        parts = parts.astype(np.int32)
+    elif dtype.name in NARROW:
+        parts = parts.astype(np.float32)
+    with np.errstate(all="ignore"):
+        result = functools.reduce(STEP[op], parts)
+    return result.astype(dtype) if dtype.name in NARROW else result
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    operation: str
+    shape: tuple  # of one device's operand
+    dtype: np.dtype
+    mesh_shape: tuple
+    names: str
+    axes: tuple
+    order: tuple  # of the devices
+    arguments: dict
+
+    @property
+    def spec(self):
+        return P(*self.names)
+
+    def draw(self, seed):
+        """One operand for each device, in the shape of the mesh."""
+        return draw_values(np.random.default_rng(seed), (*self.mesh_shape, *self.shape), self.dtype)
+
+    def ours(self, v):
+        return self._around(lambda x: getattr(oriel, self.operation)(x, self.axes, **self.arguments), v)
+
+    def theirs(self, v):
+        return self._around(lambda x: BY_LAX[self.operation](x, self.axes, **self.arguments), v)
+
+    def _around(self, function, v):
+        y = function(v.reshape(self.shape))
+        return y.reshape(*(1,) * len(self.mesh_shape), *y.shape)
+
+    def lax_has_it(self):
+        """What XLA knows how to add, and adds without rounding."""
+        return self.operation != "reduce_scatter" or (
+            self.arguments["op"] == "sum" and self.dtype.kind in "iu"
+        )
+
+    def expected(self, parts):
+        """What NumPy makes of all operands: all results, in the shape of the mesh."""
+        places = [self.names.index(name) for name in self.axes]
+        order = [i for i in range(len(self.names)) if i not in places] + places
+        lead = len(self.names)
+        kept = [self.mesh_shape[i] for i in order]
+        groups = np.transpose(parts, order + list(range(lead, parts.ndim)))
+        size = int(np.prod([self.mesh_shape[i] for i in places]))
+        groups = groups.reshape(int(np.prod(self.mesh_shape)) // size, size, *self.shape)
+        results = np.stack([np.stack(self._by_numpy(group)) for group in groups])
+        results = results.reshape(*kept, *results.shape[2:])
+        back = np.argsort(order).tolist()
+        return np.transpose(results, back + list(range(lead, results.ndim)))
+
+    def _by_numpy(self, group):
+        if self.operation == "reduce_scatter":
+            # Added in the order of the mesh, whatever the order of the axes.
+            sizes = [self.mesh_shape[self.names.index(name)] for name in self.axes]
+            index = np.arange(len(group)).reshape(sizes)
+            index = index.transpose(np.argsort([self.names.index(name) for name in self.axes]))
+            return scatter_by_numpy(group, group[index.ravel()], **self.arguments)
+        return BY_NUMPY[self.operation](group, **self.arguments)
+
+
+def scatter_by_numpy(group, ordered, scatter_dimension, tiled, op):
+    parts = np.split(by_hand(ordered, op), len(group), scatter_dimension)
+    return parts if tiled else [part.squeeze(scatter_dimension) for part in parts]
+
+
+def gather_by_numpy(group, axis, tiled):
+    return [np.concatenate(group, axis) if tiled else np.stack(group, axis)] * len(group)
+
+
+def all_to_all_by_numpy(group, split_axis, concat_axis, tiled):
+    pieces = [np.split(part, len(group), split_axis) for part in group]
+    results = []
+    for i in range(len(group)):
+        came = [piece[i] for piece in pieces]
+        if tiled:
+            results.append(np.concatenate(came, concat_axis))
+        else:
+            results.append(np.stack([part.squeeze(split_axis) for part in came], concat_axis))
+    return results
+
+
+def broadcast_by_numpy(group, root):
+    return [group[root]] * len(group)
+
+
+def permute_by_numpy(group, perm):
+    results = np.zeros_like(group)
+    for source, to in perm:
+        results[to] = group[source]
+    return list(results)
+
+
+BY_NUMPY = {
+    "all_gather": gather_by_numpy,
+    "all_to_all": all_to_all_by_numpy,
+    "broadcast": broadcast_by_numpy,
+    "permute": permute_by_numpy,
+}
+
+
+def broadcast_by_lax(x, axes, root):
+    """What lax.pbroadcast is by definition; XLA has it for GPUs alone."""
+    mask = lax.axis_index(axes) == root
+    y = lax.psum(jnp.where(mask, x, jnp.zeros_like(x)), axes).astype(x.dtype)
+    return oriel._primitive.make_varying(y, axes if isinstance(axes, tuple) else (axes,))
+
+
+def scatter_by_lax(x, axes, scatter_dimension=0, tiled=False, op="sum"):
+    assert op == "sum"
+    return lax.psum_scatter(x, axes, scatter_dimension=scatter_dimension, tiled=tiled)
+
+
+BY_LAX = {
+    "all_gather": lax.all_gather,
+    "reduce_scatter": scatter_by_lax,
+    "all_to_all": lax.all_to_all,
+    "broadcast": broadcast_by_lax,
+    "permute": lax.ppermute,
+}
+
+
+# ---- drawing -----------------------------------------------------------------
+
+
+def draw_case(pick, operation):
+    mesh_shape, names = pick(MESHES)
+    axes = [name for name in names if pick([True, True, False])] or [pick(list(names))]
+    if operation != "permute" and pick([False, True]):
+        axes = axes[::-1]
+    order = list(range(8))
+    if pick([False, True]):
+        order = order[3:] + order[:3][::-1]
+    size = int(np.prod([mesh_shape[names.index(name)] for name in axes]))
+    shape = [pick([1, 2, 3, 5, 0]) for _ in range(pick([1, 2, 3]))]
+    arguments = DRAW[operation](pick, shape, size)
+    return Case(
+        operation, tuple(shape), pick(DTYPES), mesh_shape, names, tuple(axes), tuple(order),
+        arguments,
+    )
+
+
+def _dimension(pick, ndim):
+    """Counted from the front or from the end."""
+    return pick(list(range(-ndim, ndim)))
+
+
+def _draw_gather(pick, shape, size):
+    tiled = pick([False, True])
+    return {"axis": _dimension(pick, len(shape) + (not tiled)), "tiled": tiled}
+
+
+def _draw_split(pick, shape, size):
+    """Which dimension is split; `shape` is changed so that it can be."""
+    dim, tiled = _dimension(pick, len(shape)), pick([False, True])
+    shape[dim] = size * shape[dim] if tiled else size
+    return dim, tiled
+
+
+def _draw_scatter(pick, shape, size):
+    dim, tiled = _draw_split(pick, shape, size)
+    return {"scatter_dimension": dim % len(shape), "tiled": tiled, "op": pick(list(STEP))}
+
+
+def _draw_all_to_all(pick, shape, size):
+    dim, tiled = _draw_split(pick, shape, size)
+    other = _dimension(pick, len(shape)) % len(shape)
+    return {"split_axis": dim % len(shape), "concat_axis": other, "tiled": tiled}
+
+
+def _draw_broadcast(pick, shape, size):
+    return {"root": pick(list(range(size)))}
+
+
+def _draw_permute(pick, shape, size):
+    free = list(range(size))
+    pairs = []
+    for source in range(size):
+        if pick([True, True, False]):
+            to = pick(free)
+            free.remove(to)
+            pairs.append((source, to))
+    return {"perm": pairs}
+
+
+DRAW = {
+    "all_gather": _draw_gather,
+    "reduce_scatter": _draw_scatter,
+    "all_to_all": _draw_all_to_all,
+    "broadcast": _draw_broadcast,
+    "permute": _draw_permute,
+}
+
+
+# ---- ragged_all_to_all --------------------------------------------------------
+
+
+def draw_ragged(rng, n, slices, rows, row=(), dtype=np.float32):
+    """Operands of all members: slices of any length, nowhere two in one place."""
+    sizes = rng.multinomial(rows, np.ones(n * slices) / (n * slices), size=n)  # sender, entry
+    sizes = sizes * rng.integers(0, 2, sizes.shape)
+    received = sizes.reshape(n, n, slices).transpose(1, 0, 2).reshape(n, n * slices)
+    room = int(received.sum(1).max()) + 3
+    return {
+        "operand": draw_values(rng, (n, rows, *row), np.dtype(dtype)),
+        "output": draw_values(rng, (n, room, *row), np.dtype(dtype)),
+        "input_offsets": _spread(rng, sizes, rows),
+        "send_sizes": sizes,
+        "output_offsets": _spread(rng, received, room)
+        .reshape(n, n, slices)
+        .transpose(1, 0, 2)
+        .reshape(n, n * slices),
+        "recv_sizes": received,
+    }
+
+
+def _spread(rng, sizes, rows):
+    """Offsets for slices of each line of `sizes`, in random order, without overlap."""
+    offsets = np.zeros_like(sizes)
+    for line, into in zip(sizes, offsets, strict=True):
+        start = int(rng.integers(0, rows - line.sum() + 1))
+        for k in rng.permutation(len(line)):
+            into[k] = start
+            start += line[k]
+    return offsets
+
+
+def ragged_by_numpy(operand, output, input_offsets, send_sizes, output_offsets, recv_sizes):
+    results = output.copy()
+    n = len(operand)
+    slices = input_offsets.shape[1] // n
+    for source in range(n):
+        for k in range(n * slices):
+            start, size = input_offsets[source, k], send_sizes[source, k]
+            to = output_offsets[source, k]
+            results[k // slices, to : to + size] = operand[source, start : start + size]
+    return results

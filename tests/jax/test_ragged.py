@@ -1,0 +1,193 @@
+"""ragged_all_to_all against NumPy: XLA has no such operation for CPUs."""
+
+import cases
+import jax
+import jax.numpy as jnp
+import numpy as np
+import oriel
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from jax.sharding import PartitionSpec as P
+from support import SOAK, assert_bits, make_mesh, over
+
+NAMES = ("operand", "output", "input_offsets", "send_sizes", "output_offsets", "recv_sizes")
+INDICES = NAMES[2:]
+
+
+def call(*arrays, axes="x"):
+    """On each device: its own part of everything."""
+    parts = [array.reshape(array.shape[1:]) for array in arrays]
+    return oriel.ragged_all_to_all(*parts, axis_name=axes)[None]
+
+
+def mapped(function=call, mesh=None, check_vma=True, out_specs=P("x")):
+    return over(mesh or make_mesh(), function, (P("x"),) * 6, out_specs, check_vma)
+
+
+@settings(
+    max_examples=200 if SOAK else 15,
+    deadline=None,
+    database=None,
+    derandomize=not SOAK,
+    suppress_health_check=list(HealthCheck),
+)
+@given(st.data())
+def test_any_call(data):
+    def pick(*options):
+        return data.draw(st.sampled_from(options))
+
+    rng = np.random.default_rng(pick(*range(100)))
+    row = pick((), (1,), (3,), (2, 5), (700,))
+    dtype = pick(*cases.DTYPES)
+    arrays = cases.draw_ragged(rng, 8, pick(1, 2, 5), pick(1, 9, 40), row, dtype)
+    for name in INDICES:
+        arrays[name] = arrays[name].astype(pick("int32", "int64", "uint8"))
+    got = mapped(check_vma=pick(True, False))(*arrays.values())
+    assert_bits(got, cases.ragged_by_numpy(**arrays))
+
+
+@pytest.mark.parametrize("order", [None, [3, 1, 4, 0, 5, 2, 7, 6]])
+def test_groups(order):
+    """Over one of two axes."""
+    mesh = make_mesh((2, 4), ("a", "x"), order)
+    arrays = [cases.draw_ragged(np.random.default_rng(i), 4, 1, 12, (3,)) for i in (1, 2)]
+    room = max(len(a["output"][0]) for a in arrays)
+    for a in arrays:
+        a["output"] = np.zeros((4, room, 3), np.float32)
+    both = {name: np.stack([a[name] for a in arrays]) for name in NAMES}
+
+    def function(*parts):
+        return call(*(part[0] for part in parts))[None]
+
+    got = over(mesh, function, (P("a", "x"),) * 6, P("a", "x"))(*both.values())
+    for result, a in zip(np.asarray(got), arrays, strict=True):
+        np.testing.assert_array_equal(result, cases.ragged_by_numpy(**a))
+
+
+@pytest.mark.parametrize("check_vma", [True, False])
+def test_derivatives(check_vma):
+    rng = np.random.default_rng(7)
+    arrays = cases.draw_ragged(rng, 8, 2, 20, (2,), np.float64)
+    rows, indices = list(arrays.values())[:2], list(arrays.values())[2:]
+    step = mapped(check_vma=check_vma)
+
+    def by_numpy(operand, output):
+        return cases.ragged_by_numpy(operand, output, *indices)
+
+    tangents = [cases.draw_values(rng, x.shape, x.dtype) for x in rows]
+    value, moved = jax.jvp(lambda *r: step(*r, *indices), rows, tangents)
+    np.testing.assert_array_equal(value, by_numpy(*rows))
+    np.testing.assert_array_equal(moved, by_numpy(*tangents))
+
+    weights = cases.draw_values(rng, value.shape, value.dtype)
+    gradients = jax.grad(lambda r: (step(*r, *indices) * weights).sum())(rows)
+    # It is linear: <weights, f(tangents)> == <f^T(weights), tangents>
+    for i in range(2):
+        alone = [t if i == j else 0 * t for j, t in enumerate(tangents)]
+        np.testing.assert_allclose(
+            (gradients[i] * tangents[i]).sum(), (weights * by_numpy(*alone)).sum(), rtol=1e-12
+        )
+    only = jax.grad(lambda r: (step(rows[0], r, *indices) * weights).sum())(rows[1])
+    np.testing.assert_array_equal(only, gradients[1])
+
+
+def test_gradient_inside():
+    arrays = cases.draw_ragged(np.random.default_rng(8), 8, 1, 20, (2,), np.float64)
+
+    def function(operand, *more):
+        return jax.grad(lambda w: (call(w, *more) ** 2).sum() / 2)(operand)
+
+    got = np.asarray(mapped(function)(*arrays.values()))
+    sent = np.zeros(arrays["operand"].shape[:2], bool)
+    for member, (starts, sizes) in enumerate(
+        zip(arrays["input_offsets"], arrays["send_sizes"], strict=True)
+    ):
+        for start, size in zip(starts, sizes, strict=True):
+            sent[member, start : start + size] = True
+    np.testing.assert_array_equal(got, np.where(sent[..., None], arrays["operand"], 0))
+
+
+def test_vmap():
+    rng = np.random.default_rng(9)
+    entries = [cases.draw_ragged(rng, 8, 2, 15, (3,)) for _ in range(3)]
+    room = max(entry["output"].shape[1] for entry in entries)
+    for entry in entries:
+        entry["output"] = np.zeros((8, room, 3), np.float32)
+    stacked = {name: np.stack([e[name] for e in entries], 2) for name in NAMES}
+    stacked["operand"] = np.stack([e["operand"] for e in entries], 1)
+    stacked["output"] = np.stack([e["output"] for e in entries], 1)
+
+    def function(*parts):
+        parts = [part[0] for part in parts]
+        inner = lambda *a: oriel.ragged_all_to_all(*a, axis_name="x")  # noqa: E731
+        return jax.vmap(inner, (0, 0, 1, 1, 1, 1), 1)(*parts)[None]
+
+    got = np.asarray(mapped(function)(*stacked.values()))
+    for i, entry in enumerate(entries):
+        np.testing.assert_array_equal(got[:, :, i], cases.ragged_by_numpy(**entry))
+
+
+def test_vmap_of_the_axis_is_refused():
+    a = cases.draw_ragged(np.random.default_rng(1), 8, 1, 4)
+    with pytest.raises(NotImplementedError, match="over an axis of vmap"):
+        jax.vmap(lambda *v: oriel.ragged_all_to_all(*v, axis_name="v"), axis_name="v")(*a.values())
+
+
+BAD = {
+    "input_offsets": (lambda a: a.astype(np.float32), "input_offsets must be integers"),
+    "send_sizes": (lambda a: a[:, :-1], "send_sizes must be a vector with the same number"),
+    "output_offsets": (lambda a: a[:, :, None], "output_offsets must be a vector"),
+    "recv_sizes": (lambda a: np.tile(a, (1, 2)), "recv_sizes has shape .*, input_offsets has"),
+    "output": (lambda a: a.astype(np.int32), "rows of operand and output must be alike"),
+    "operand": (lambda a: a[..., None], "rows of operand and output must be alike"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_arrays(name):
+    arrays = cases.draw_ragged(np.random.default_rng(1), 8, 1, 9)
+    change, text = BAD[name]
+    arrays[name] = change(arrays[name])
+    with pytest.raises(ValueError, match=text):
+        mapped()(*arrays.values())
+
+
+@pytest.mark.parametrize("name, row", [("input_offsets", 1000), ("output_offsets", -1),
+                                       ("send_sizes", 1000), ("recv_sizes", 3)])
+def test_bad_numbers_end_the_world(name, row):
+    """Of one device alone: what it was given the others cannot know."""
+    arrays = cases.draw_ragged(np.random.default_rng(1), 8, 1, 9)
+    arrays["send_sizes"][:], arrays["recv_sizes"][:] = 1, 1
+    arrays["input_offsets"][:] = 0
+    arrays["output_offsets"][:] = np.arange(8)[:, None]
+    arrays["output"] = np.zeros((8, 8), np.float32)
+    arrays[name][3, 5] = row
+    try:
+        with pytest.raises(Exception, match="ragged_all_to_all"):
+            mapped()(*arrays.values()).block_until_ready()
+        with pytest.raises(oriel.OrielError):
+            oriel.check()
+    finally:
+        oriel.finalize()
+        oriel.init()
+    arrays[name][3, 5] = {"input_offsets": 0, "output_offsets": 3}.get(name, 1)
+    assert_bits(mapped()(*arrays.values()), cases.ragged_by_numpy(**arrays))
+
+
+def test_nothing_to_send():
+    zeros = np.zeros((8, 8), np.int32)
+    output = np.arange(24.0).reshape(8, 3)
+    got = mapped()(np.zeros((8, 0)), output, zeros, zeros, zeros, zeros)
+    np.testing.assert_array_equal(got, output)
+
+
+def test_output_stays():
+    """The operation writes into a copy where the old one is still needed."""
+    arrays = cases.draw_ragged(np.random.default_rng(2), 8, 1, 30)
+
+    def function(operand, output, *indices):
+        return call(operand, output, *indices) + output
+
+    got = mapped(function)(*map(jnp.asarray, arrays.values()))
+    np.testing.assert_array_equal(got, cases.ragged_by_numpy(**arrays) + arrays["output"])
