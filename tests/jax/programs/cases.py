@@ -249,7 +249,7 @@ def draw_ragged(rng, n, slices, rows, row=(), dtype=np.float32):
     """Operands of all members: slices of any length, nowhere two in one place."""
     sizes = rng.multinomial(rows, np.ones(n * slices) / (n * slices), size=n)  # sender, entry
     sizes = sizes * rng.integers(0, 2, sizes.shape)
-    received = sizes.reshape(n, n, slices).transpose(1, 0, 2).reshape(n, n * slices)
+    received = sizes.reshape(n, n, slices).transpose(1, 0, 2).reshape(n, n * slices).copy()
     room = int(received.sum(1).max()) + 3
     return {
         "operand": draw_values(rng, (n, rows, *row), np.dtype(dtype)),
