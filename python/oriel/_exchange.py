@@ -28,7 +28,9 @@ def all_to_all(x, axis_name, split_axis, concat_axis, tiled=False):
     names, axes of vmap among them, or None for the whole world.
     """
     axes = _primitive.find_axes("all_to_all", axis_name)
-    return jax.tree.map(lambda leaf: _all_to_all_leaf(leaf, axes, split_axis, concat_axis, tiled), x)
+    return jax.tree.map(
+        lambda leaf: _all_to_all_leaf(leaf, axes, split_axis, concat_axis, tiled), x
+    )
 
 
 def _all_to_all_leaf(x, axes, split_axis, concat_axis, tiled):

@@ -8,7 +8,12 @@ import pytest
 from support import SOAK, run_processes
 
 pytestmark = pytest.mark.timeout(300)
-DEATHS = [("local", 0), ("local", 1), ("global", 2)]
+DEATHS = [  # who, in the midst of what
+    ("local", 0, "all_reduce", "all_reduce sum of 4000 bytes of f32"),
+    ("local", 1, "all_gather", "all_gather of 4000 bytes of f32"),
+    ("local", 2, "broadcast", "broadcast of 4000 bytes of f32 from root 0"),
+    ("global", 2, "all_reduce", "all_reduce sum of 4000 bytes of f32"),
+]
 ROUNDS = 5 if SOAK else 1
 
 
@@ -17,18 +22,20 @@ def is_alive(pid):
 
 
 @pytest.mark.parametrize("round", range(ROUNDS))
-@pytest.mark.parametrize("mode, victim", DEATHS)
-def test_killed_process(mode, victim, round, record_property):
+@pytest.mark.parametrize(
+    "mode, victim, operation, asked", DEATHS, ids=["-".join(map(str, d[:3])) for d in DEATHS]
+)
+def test_killed_process(mode, victim, operation, asked, round, record_property):
     step = 20 + 37 * round
     record_property("step", step)
-    status, output, reports = run_processes("die.py", victim, step, mode, processes=3)
+    status, output, reports = run_processes("die.py", victim, step, mode, operation, processes=3)
     assert status == 128 + 9, output
     died = reports.pop(victim)[0]["died"]
     assert len(reports) == 2, output
     for rank, (raised, checked) in reports.items():
         assert raised["raised"] - died < 3.0
         text = raised["text"]
-        assert "all_reduce sum of 4000 bytes of f32" in text
+        assert asked in text
         assert f"on rank {rank} (process {rank})" in text
         assert f"rank {victim} is missing" in text and f"process {victim}" in text
         assert f"process {victim}" in checked["check"] and checked["status"] == "REVOKED"
@@ -47,6 +54,8 @@ ASKED = {  # by the others, by rank 1
     "size": ("all_reduce sum of 20 bytes of f32", "all_reduce sum of 16 bytes of f32"),
     "dtype": ("all_reduce sum of 20 bytes of f32", "all_reduce sum of 20 bytes of s32"),
     "operation": ("all_reduce sum of 20 bytes of f32", "all_reduce max of 20 bytes of f32"),
+    "kind": ("all_reduce sum of 20 bytes of f32", "broadcast of 20 bytes of f32 from root 0"),
+    "root": ("broadcast of 20 bytes of f32 from root 0", "broadcast of 20 bytes of f32 from root 1"),
 }
 
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from jax.sharding import PartitionSpec as P
 from support import SOAK, assert_bits, make_mesh, over
 
+
 def check(shape, dtype, op, mesh_shape, names, axes, order, seed):
     """Each device has a part of its own; every device's result is looked at."""
     mesh = make_mesh(mesh_shape, tuple(names), order)

@@ -70,7 +70,8 @@ class Case:
         return draw_values(np.random.default_rng(seed), (*self.mesh_shape, *self.shape), self.dtype)
 
     def ours(self, v):
-        return self._around(lambda x: getattr(oriel, self.operation)(x, self.axes, **self.arguments), v)
+        function = getattr(oriel, self.operation)
+        return self._around(lambda x: function(x, self.axes, **self.arguments), v)
 
     def theirs(self, v):
         return self._around(lambda x: BY_LAX[self.operation](x, self.axes, **self.arguments), v)

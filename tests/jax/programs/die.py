@@ -1,6 +1,6 @@
-"""A process kills itself in a loop of all-reduces; the others say what they saw.
+"""A process kills itself in a loop of operations; the others say what they saw.
 
-    die.py VICTIM STEP MODE      MODE: global (jax.distributed) or local"""
+    die.py VICTIM STEP MODE [OPERATION]      MODE: global (jax.distributed) or local"""
 
 import os
 import random
@@ -17,16 +17,16 @@ from common import report
 def main():
     victim, step, mode = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
     oriel.init(distributed=False if mode == "local" else None)
-    reduce = jax.jit(oriel.all_reduce)
+    operation = jax.jit(getattr(oriel, sys.argv[4] if len(sys.argv) > 4 else "all_reduce"))
     x = jnp.ones(1000, jnp.float32)
-    reduce(x).block_until_ready()
+    operation(x).block_until_ready()
     try:
         for i in range(1_000_000):
             if i == step and oriel.process_id() == victim:
                 time.sleep(random.random() * 0.01)  # a random moment
                 report(died=time.monotonic())
                 os.kill(os.getpid(), signal.SIGKILL)
-            reduce(x).block_until_ready()
+            operation(x).block_until_ready()
     except Exception as error:
         report(raised=time.monotonic(), text=str(error), rank=oriel.rank(), pid=os.getpid())
     try:

@@ -7,16 +7,25 @@ import oriel
 from common import report
 
 
+def asked(what, odd):
+    """What a rank asks for."""
+    if what == "kind" and odd:
+        return oriel.broadcast
+    if what == "root":
+        return lambda v: oriel.broadcast(v, root=int(odd))
+    return lambda v: oriel.all_reduce(v, op="max" if odd and what == "operation" else "sum")
+
+
 def differ(what):
     odd = oriel.rank() == 1
     x = jnp.ones(4 if odd and what == "size" else 5, jnp.float32)
     if odd and what == "dtype":
         x = x.astype(jnp.int32)
-    op = "max" if odd and what == "operation" else "sum"
+    function = asked(what, odd)
     said = {}
     for when, scale in (("raised", 1), ("later", 2)):
         try:
-            jax.jit(lambda v: oriel.all_reduce(v * scale, op=op))(x).block_until_ready()
+            jax.jit(lambda v: function(v * scale))(x).block_until_ready()
             said[when] = None
         except Exception as error:
             said[when] = str(error)
@@ -24,7 +33,7 @@ def differ(what):
 
 
 def main():
-    for what in ("size", "dtype", "operation"):
+    for what in ("size", "dtype", "operation", "kind", "root"):
         oriel.init(distributed=False)
         got = jax.jit(oriel.all_reduce)(jnp.ones(3))
         np.testing.assert_array_equal(got, [oriel.size()] * 3)
