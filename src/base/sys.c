@@ -7,6 +7,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/random.h>
@@ -91,6 +92,22 @@ static int real_connect(int fd, const struct sockaddr *addr, socklen_t len)
     return connect(fd, addr, len);
 }
 
+static int real_getsockopt(int fd, int level, int option, void *value, socklen_t *len)
+{
+    return getsockopt(fd, level, option, value, len);
+}
+
+static int real_getsockname(int fd, struct sockaddr *addr, socklen_t *len)
+{
+    return getsockname(fd, addr, len);
+}
+
+static int real_resolve(const char *host, const char *port, const struct addrinfo *hints,
+                        struct addrinfo **list_p)
+{
+    return getaddrinfo(host, port, hints, list_p);
+}
+
 static ssize_t real_sendmsg(int fd, const struct msghdr *msg)
 {
     ssize_t n;
@@ -128,6 +145,17 @@ static int real_poll(struct pollfd *fds, nfds_t n, int timeout_ms)
 static int real_eventfd(void)
 {
     return eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+}
+
+static int real_signal(int eventfd)
+{
+    const uint64_t one = 1;
+    ssize_t n;
+
+    do {
+        n = write(eventfd, &one, sizeof(one));
+    } while (n < 0 && errno == EINTR);
+    return n == (ssize_t)sizeof(one) ? 0 : -1;
 }
 
 /* Classic record locks belong to the process: the kernel drops them when it
@@ -197,6 +225,34 @@ static int real_random(void *buf, size_t bytes)
     return 0;
 }
 
+static int real_read_line(const char *path, char *line, size_t len)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n;
+
+    if (fd < 0)
+        return -1;
+    do {
+        n = read(fd, line, len - 1);
+    } while (n < 0 && errno == EINTR);
+    close(fd);
+    if (n < 0)
+        return -1;
+    line[n] = '\0';
+    line[strcspn(line, "\n")] = '\0';
+    return 0;
+}
+
+static int real_read_link(const char *path, char *target, size_t len)
+{
+    ssize_t n = readlink(path, target, len - 1);
+
+    if (n < 0)
+        return -1;
+    target[n] = '\0';
+    return 0;
+}
+
 static struct timespec timespec_from(double seconds)
 {
     const double longest = 1e9; /* keeps the conversion in range */
@@ -239,14 +295,20 @@ const oriel_sys oriel_sys_real = {
     .listen = real_listen,
     .accept = real_accept,
     .connect = real_connect,
+    .getsockopt = real_getsockopt,
+    .getsockname = real_getsockname,
+    .resolve = real_resolve,
     .sendmsg = real_sendmsg,
     .recvmsg = real_recvmsg,
     .poll = real_poll,
     .eventfd = real_eventfd,
+    .signal = real_signal,
     .lock_byte = real_lock_byte,
     .locked_byte = real_locked_byte,
     .thread = real_thread,
     .random = real_random,
+    .read_line = real_read_line,
+    .read_link = real_read_link,
     .futex_wait = real_futex_wait,
     .futex_wake = real_futex_wake,
 };

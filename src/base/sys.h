@@ -4,6 +4,7 @@
 #ifndef ORIEL_BASE_SYS_H
 #define ORIEL_BASE_SYS_H
 
+#include <netdb.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdint.h>
@@ -24,14 +25,23 @@ typedef struct oriel_sys {
     int (*listen)(int fd, int backlog);
     int (*accept)(int fd); /* close-on-exec, non-blocking */
     int (*connect)(int fd, const struct sockaddr *addr, socklen_t len);
+    int (*getsockopt)(int fd, int level, int option, void *value, socklen_t *len);
+    int (*getsockname)(int fd, struct sockaddr *addr, socklen_t *len);
+    /* As getaddrinfo: 0, or a code for gai_strerror. */
+    int (*resolve)(const char *host, const char *port, const struct addrinfo *hints,
+                   struct addrinfo **list_p);
     ssize_t (*sendmsg)(int fd, const struct msghdr *msg);
     ssize_t (*recvmsg)(int fd, struct msghdr *msg);
     int (*poll)(struct pollfd *fds, nfds_t n, int timeout_ms); /* a signal returns 0 */
     int (*eventfd)(void);                                      /* non-blocking */
+    int (*signal)(int eventfd);                                /* wakes who polls it */
     int (*lock_byte)(int fd, off_t byte);   /* takes the write lock; -1 when held */
     int (*locked_byte)(int fd, off_t byte); /* 1: held by another process, 0: free, -1: error */
     int (*thread)(pthread_t *thread, void *(*fn)(void *), void *arg); /* joinable, no signals */
     int (*random)(void *buf, size_t bytes);
+    /* The first line of a small file, or where a link points to: a string. */
+    int (*read_line)(const char *path, char *line, size_t len);
+    int (*read_link)(const char *path, char *target, size_t len);
     /* 0: woken, by a signal too, or the word differs; 1: `seconds` have passed. */
     int (*futex_wait)(_Atomic uint32_t *word, uint32_t expected, double seconds);
     void (*futex_wake)(_Atomic uint32_t *word); /* all waiters */

@@ -11,6 +11,8 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "base/sys.h"
+
 static const char unix_prefix[] = "unix:";
 
 static oriel_status parse_unix(const char *text, const char *path, oriel_address *address_p)
@@ -131,7 +133,7 @@ oriel_status oriel_address_resolve(const oriel_address *address,
         return ORIEL_OK;
     }
     snprintf(port, sizeof(port), "%u", address->port);
-    err = getaddrinfo(address->host, port, &hints, &list);
+    err = oriel_sys_now->resolve(address->host, port, &hints, &list);
     if (err != 0)
         return oriel_fail(ORIEL_ERR_SYSTEM, "the host name \"%s\" was not found: %s", address->host,
                           gai_strerror(err));
@@ -189,7 +191,7 @@ oriel_status oriel_address_prepare(const oriel_address *address, int fd)
         set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, 3);
         return ORIEL_OK;
     }
-    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) != 0)
+    if (oriel_sys_now->getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) != 0)
         return oriel_fail(ORIEL_ERR_SYSTEM, "the other side's user is unknown: %s",
                           strerror(errno));
     if (cred.uid != geteuid())

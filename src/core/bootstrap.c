@@ -2,7 +2,10 @@
  * key-value store; process 0, the lead, reads all hellos, makes the heap and
  * publishes where to fetch it (or why it could not); the others fetch it and say
  * whether they could; the lead publishes the outcome, so that all have the comm
- * or nobody has. Four messages per process, whatever the size of the job. */
+ * or nobody has. Four messages per process, whatever the size of the job.
+ *
+ * A process that fails still comes to the meeting, to say so: the others fail
+ * with its sentence instead of waiting for it. */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <string.h>
@@ -15,20 +18,22 @@
 #include "core/launcher.h"
 #include "core/store.h"
 
-enum { HEAP_ID = 0 };
-
-struct hello {
-    char version[16];
-    char host[96];
-    int32_t num_processes;
-    int32_t local_ranks;
-    uint32_t uid;
-};
+enum { HEAP_ID = 0, TRIES = 2 };
 
 /* How far a process got: why there is no heap, or no comm. */
 struct report {
     int32_t status; /* oriel_status */
     char text[HEAP_TEXT];
+};
+
+struct hello {
+    struct report report;
+    char version[16];
+    char boot[40]; /* empty: unknown */
+    char net[40];
+    int32_t num_processes;
+    int32_t local_ranks;
+    uint32_t uid;
 };
 
 struct plan {
@@ -51,20 +56,36 @@ struct meeting {
 
 /* Processes share memory when they run on one kernel and can reach each other's
  * abstract Unix sockets, which belong to a network namespace. */
-static void host_name(char *out, size_t len)
+static void name_host(struct hello *hello)
 {
-    char boot[40] = "unknown";
-    char net[40] = "";
-    FILE *file = fopen("/proc/sys/kernel/random/boot_id", "re");
+    if (oriel_sys_now->read_line("/proc/sys/kernel/random/boot_id", hello->boot,
+                                 sizeof hello->boot) != 0)
+        hello->boot[0] = '\0';
+    if (oriel_sys_now->read_link("/proc/self/ns/net", hello->net, sizeof hello->net) != 0)
+        hello->net[0] = '\0';
+}
 
-    if (file != NULL) {
-        if (fscanf(file, "%39s", boot) != 1)
-            snprintf(boot, sizeof boot, "unknown");
-        fclose(file);
-    }
-    if (readlink("/proc/self/ns/net", net, sizeof net - 1) < 0)
-        net[0] = '\0';
-    snprintf(out, len, "%s %s", boot, net);
+/* What is unknown may be the same. */
+static int is_same_place(const char *mine, const char *theirs, size_t len)
+{
+    return mine[0] == '\0' || theirs[0] == '\0' || strncmp(mine, theirs, len) == 0;
+}
+
+static struct report report_of(oriel_status status)
+{
+    struct report report = {.status = (int32_t)status};
+
+    if (status != ORIEL_OK)
+        snprintf(report.text, sizeof report.text, "%s", oriel_last_error());
+    return report;
+}
+
+/* Takes over another process's failure. */
+static oriel_status status_of(const struct report *report)
+{
+    if (report->status == ORIEL_OK)
+        return ORIEL_OK;
+    return oriel_fail((oriel_status)report->status, "%.*s", HEAP_TEXT - 1, report->text);
 }
 
 static oriel_status check_hello(int process, const struct hello *mine, const struct hello *theirs)
@@ -74,7 +95,10 @@ static oriel_status check_hello(int process, const struct hello *mine, const str
             ORIEL_ERR_MISMATCH,
             "process 0 runs oriel %.16s and process %d runs %.16s; install one version",
             mine->version, process, theirs->version);
-    if (strncmp(mine->host, theirs->host, sizeof mine->host) != 0)
+    if (theirs->report.status != ORIEL_OK)
+        return oriel_fail_in(status_of(&theirs->report), "process %d", process);
+    if (!is_same_place(mine->boot, theirs->boot, sizeof mine->boot) ||
+        !is_same_place(mine->net, theirs->net, sizeof mine->net))
         return oriel_fail(ORIEL_ERR_UNSUPPORTED,
                           "process %d runs on another machine or in another network namespace than "
                           "process 0; the host fabric shares memory within one machine",
@@ -93,16 +117,26 @@ static oriel_status check_hello(int process, const struct hello *mine, const str
     return ORIEL_OK;
 }
 
+/* Whether another try, on a connection made anew, may help. Without the store a
+ * process could not even say that it failed. */
+static int is_broken(oriel_status st)
+{
+    return st == ORIEL_ERR_PEER || st == ORIEL_ERR_SYSTEM || st == ORIEL_ERR_NO_RESOURCE;
+}
+
 static oriel_status store_get(const struct meeting *meeting, const char *what, int process,
                               void *value, size_t len)
 {
-    double left = meeting->deadline - oriel_now();
+    const oriel_store *kv = meeting->kv;
     char key[160];
     size_t got = 0;
-    oriel_status st;
+    oriel_status st = ORIEL_ERR_PEER;
 
     snprintf(key, sizeof key, "%s/%s/%d", meeting->prefix, what, process);
-    st = meeting->kv->get(meeting->kv->ctx, key, left > 0.0 ? left : 0.0, value, len, &got);
+    for (int i = 0; i < TRIES && is_broken(st); i++) {
+        double left = meeting->deadline - oriel_now();
+        st = kv->get(kv->ctx, key, left > 0.0 ? left : 0.0, value, len, &got);
+    }
     if (st == ORIEL_ERR_TIMEOUT)
         return oriel_fail(st, "process %d did not say %s within %.0f s (ORIEL_INIT_TIMEOUT)",
                           process, what, oriel_config_number(ORIEL_OPT_INIT_TIMEOUT));
@@ -117,27 +151,14 @@ static oriel_status store_get(const struct meeting *meeting, const char *what, i
 static oriel_status store_set(const struct meeting *meeting, const char *what, int process,
                               const void *value, size_t len)
 {
+    const oriel_store *kv = meeting->kv;
     char key[160];
+    oriel_status st = ORIEL_ERR_PEER;
 
     snprintf(key, sizeof key, "%s/%s/%d", meeting->prefix, what, process);
-    return meeting->kv->set(meeting->kv->ctx, key, value, len);
-}
-
-static struct report report_of(oriel_status status)
-{
-    struct report report = {.status = (int32_t)status};
-
-    if (status != ORIEL_OK)
-        snprintf(report.text, sizeof report.text, "%s", oriel_last_error());
-    return report;
-}
-
-/* Takes over another process's failure. */
-static oriel_status status_of(const struct report *report)
-{
-    if (report->status == ORIEL_OK)
-        return ORIEL_OK;
-    return oriel_fail((oriel_status)report->status, "%.*s", HEAP_TEXT - 1, report->text);
+    for (int i = 0; i < TRIES && is_broken(st); i++)
+        st = kv->set(kv->ctx, key, value, len);
+    return st;
 }
 
 static oriel_status join_heap(oriel_comm *comm)
@@ -179,9 +200,12 @@ static oriel_status lead_heap(oriel_comm *comm, const int *local_ranks)
     return join_heap(comm);
 }
 
+/* Waits for all, whatever they say, so that nobody comes to a store that is gone. */
 static oriel_status collect_hellos(const struct meeting *meeting, const struct hello *mine,
                                    int *local_ranks)
 {
+    struct report first = mine->report;
+
     local_ranks[0] = mine->local_ranks;
     for (int p = 1; p < mine->num_processes; p++) {
         struct hello theirs;
@@ -189,11 +213,12 @@ static oriel_status collect_hellos(const struct meeting *meeting, const struct h
 
         if (st == ORIEL_OK)
             st = check_hello(p, mine, &theirs);
-        if (st != ORIEL_OK)
-            return st;
-        local_ranks[p] = theirs.local_ranks;
+        if (st == ORIEL_OK)
+            local_ranks[p] = theirs.local_ranks;
+        else if (first.status == ORIEL_OK)
+            first = report_of(st);
     }
-    return ORIEL_OK;
+    return status_of(&first);
 }
 
 static oriel_status collect_reports(const struct meeting *meeting, int num_processes)
@@ -214,17 +239,12 @@ static oriel_status lead(oriel_comm *comm, const struct meeting *meeting, const 
 {
     struct plan plan = {0};
     struct report outcome;
-    int *local_ranks = oriel_sys_now->alloc((size_t)comm->num_processes * sizeof *local_ranks);
-    oriel_status st;
+    int local_ranks[HEAP_MAX_RANKS];
+    oriel_status st = collect_hellos(meeting, mine, local_ranks);
     oriel_status told;
 
-    if (local_ranks == NULL)
-        st = oriel_fail(ORIEL_ERR_SYSTEM, "out of memory for %d processes", comm->num_processes);
-    else
-        st = collect_hellos(meeting, mine, local_ranks);
     if (st == ORIEL_OK)
         st = lead_heap(comm, local_ranks);
-    oriel_sys_now->release(local_ranks);
     if (comm->num_processes == 1)
         return st;
     plan.report = report_of(st);
@@ -273,11 +293,11 @@ static oriel_status follow(oriel_comm *comm, const struct meeting *meeting,
 
     if (st == ORIEL_OK)
         st = store_get(meeting, "plan", 0, &plan, sizeof plan);
-    if (st == ORIEL_OK)
-        st = status_of(&plan.report);
-    if (st != ORIEL_OK)
-        return st;
-    joined = report_of(attach(comm, meeting, &plan));
+    if (mine->report.status != ORIEL_OK)
+        return status_of(&mine->report);
+    if (st == ORIEL_OK && plan.report.status != ORIEL_OK)
+        return status_of(&plan.report);
+    joined = report_of(st == ORIEL_OK ? attach(comm, meeting, &plan) : st);
     st = store_set(meeting, "joined", comm->process, &joined, sizeof joined);
     if (st == ORIEL_OK)
         st = store_get(meeting, "outcome", 0, &outcome, sizeof outcome);
@@ -292,9 +312,9 @@ static oriel_status open_given_store(const oriel_comm *comm, const char *address
                                      const char *secret, oriel_store_server **server_p,
                                      oriel_store *kv_p)
 {
-    if (comm->process == 0) {
+    for (int i = 0; i < TRIES && comm->process == 0 && *server_p == NULL; i++) {
         oriel_status st = oriel_store_server_create(address, secret, server_p);
-        if (st != ORIEL_OK && st != ORIEL_ERR_SYSTEM)
+        if (st != ORIEL_OK && !is_broken(st))
             return st;
     }
     return oriel_store_connect(address, secret, oriel_config_number(ORIEL_OPT_INIT_TIMEOUT), kv_p);
@@ -311,7 +331,7 @@ static oriel_status open_job_store(const oriel_comm *comm, const oriel_launcher 
 
     if (secret[0] == '\0')
         secret = launcher->secret;
-    if (st == ORIEL_OK && comm->process == 0) {
+    if (st == ORIEL_OK && comm->process == 0 && *server_p == NULL) {
         st = oriel_store_server_create(address, secret, server_p);
         if (st != ORIEL_OK)
             return oriel_fail_in(st,
@@ -388,40 +408,54 @@ static oriel_status plan_meeting(const oriel_comm *comm, const oriel_comm_params
     return ORIEL_OK;
 }
 
-static oriel_status meet(oriel_comm *comm, const oriel_comm_params *params,
-                         const struct meeting *meeting)
+static void say_hello(const oriel_comm *comm, const oriel_comm_params *params, oriel_status mine,
+                      struct hello *hello_p)
 {
-    struct hello mine = {.num_processes = comm->num_processes,
-                         .local_ranks = params->local_ranks,
-                         .uid = (uint32_t)geteuid()};
-
-    snprintf(mine.version, sizeof mine.version, "%s", ORIEL_VERSION_STRING);
-    host_name(mine.host, sizeof mine.host);
-    return comm->process == 0 ? lead(comm, meeting, &mine) : follow(comm, meeting, &mine);
+    *hello_p = (struct hello){.report = report_of(mine),
+                              .num_processes = comm->num_processes,
+                              .local_ranks = params->local_ranks,
+                              .uid = (uint32_t)geteuid()};
+    snprintf(hello_p->version, sizeof hello_p->version, "%s", ORIEL_VERSION_STRING);
+    name_host(hello_p);
 }
 
-oriel_status oriel_bootstrap(oriel_comm *comm, const oriel_comm_params *params)
+/* The store of a job of several processes, opened where the caller brings none. */
+static oriel_status meet(oriel_comm *comm, const struct hello *mine,
+                         const oriel_comm_params *params, struct meeting *meeting)
 {
     oriel_store_server *server = NULL;
     oriel_store own = ORIEL_STORE_INIT;
-    struct meeting meeting = {.kv = params->kv};
-    int opened = 0;
-    oriel_status st;
+    oriel_status st = ORIEL_ERR_SYSTEM;
 
-    comm->fabric = oriel_fabrics[0];
-    st = comm->fabric->probe();
-    if (st == ORIEL_OK)
-        st = plan_meeting(comm, params, &meeting);
-    if (st == ORIEL_OK && comm->num_processes > 1 && meeting.kv == NULL) {
-        st = open_store(comm, params, &meeting, &server, &own);
-        opened = st == ORIEL_OK;
-        meeting.kv = &own;
+    for (int i = 0; i < TRIES && params->kv == NULL && is_broken(st); i++)
+        st = open_store(comm, params, meeting, &server, &own);
+    if (params->kv != NULL || st == ORIEL_OK) {
+        meeting->kv = params->kv != NULL ? params->kv : &own;
+        st = comm->process == 0 ? lead(comm, meeting, mine) : follow(comm, meeting, mine);
+        if (params->kv == NULL)
+            oriel_store_disconnect(&own);
+    } else if (mine->report.status != ORIEL_OK) {
+        st = status_of(&mine->report);
     }
-    if (st == ORIEL_OK)
-        st = meet(comm, params, &meeting);
-    if (opened)
-        oriel_store_disconnect(&own);
     /* The others disconnect once they have read the outcome. */
     oriel_store_server_destroy(server, 2.0);
     return st;
+}
+
+oriel_status oriel_bootstrap(oriel_comm *comm, const oriel_comm_params *params, oriel_status mine)
+{
+    struct meeting meeting;
+    struct hello hello;
+    oriel_status st = plan_meeting(comm, params, &meeting);
+
+    if (st != ORIEL_OK)
+        return st;
+    if (mine == ORIEL_OK) {
+        comm->fabric = oriel_fabrics[0];
+        mine = comm->fabric->probe();
+    }
+    say_hello(comm, params, mine, &hello);
+    if (comm->num_processes == 1)
+        return lead(comm, &meeting, &hello);
+    return meet(comm, &hello, params, &meeting);
 }

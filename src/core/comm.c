@@ -99,32 +99,49 @@ static oriel_status make_world(oriel_comm *comm)
     return oriel_group_intern(comm, ranks, comm->size, &comm->world);
 }
 
+static oriel_comm *comm_new(const oriel_comm_params *params)
+{
+    oriel_comm *comm = oriel_sys_now->alloc(sizeof *comm);
+
+    if (comm == NULL)
+        return NULL;
+    pthread_mutex_init(&comm->lock, NULL);
+    comm->pid = (int)getpid();
+    comm->process = params->process_id;
+    comm->num_processes = params->num_processes;
+    comm->timeout = params->timeout_s;
+    comm->warn_after = oriel_config_number(ORIEL_OPT_WARN_AFTER);
+    comm->spin = oriel_config_number(ORIEL_OPT_SPIN) * 1e-6;
+    return comm;
+}
+
+/* There is no comm, but the others must not wait for it. */
+static oriel_status refuse(const oriel_comm_params *params, oriel_status st)
+{
+    oriel_comm nobody = {.process = params->process_id, .num_processes = params->num_processes};
+
+    return oriel_bootstrap(&nobody, params, st);
+}
+
 oriel_status oriel_comm_create(const oriel_comm_params *given, oriel_comm **comm_p)
 {
     oriel_comm_params params;
     oriel_comm *comm;
+    oriel_status mine;
     oriel_status st;
 
     if (comm_p == NULL)
         return oriel_fail(ORIEL_ERR_INVALID, "comm_p is NULL");
-    st = oriel_config_load();
-    if (st == ORIEL_OK)
-        st = complete_params(given, &params);
+    mine = oriel_config_load(); /* an option that is wrong has its default */
+    st = complete_params(given, &params);
     if (st != ORIEL_OK)
         return st;
-    comm = oriel_sys_now->alloc(sizeof *comm);
+    oriel_log_set_process(params.num_processes > 1 ? params.process_id : -1);
+    comm = comm_new(&params);
     if (comm == NULL)
-        return oriel_fail(ORIEL_ERR_SYSTEM, "out of memory for a comm");
-    pthread_mutex_init(&comm->lock, NULL);
-    comm->pid = (int)getpid();
-    comm->process = params.process_id;
-    comm->num_processes = params.num_processes;
-    comm->timeout = params.timeout_s;
-    comm->warn_after = oriel_config_number(ORIEL_OPT_WARN_AFTER);
-    comm->spin = oriel_config_number(ORIEL_OPT_SPIN) * 1e-6;
-    oriel_log_set_process(comm->num_processes > 1 ? comm->process : -1);
+        return refuse(&params, oriel_fail(ORIEL_ERR_SYSTEM, "out of memory for a comm"));
 
-    st = oriel_bootstrap(comm, &params);
+    st = oriel_bootstrap(comm, &params, mine);
     if (st == ORIEL_OK)
         st = oriel_comm_agree(comm, make_world(comm), comm->timeout);
     if (st != ORIEL_OK) {

@@ -59,7 +59,8 @@ struct oriel_comm {
     int has_port;
 
     pthread_t watch;
-    int watch_wake; /* eventfd that ends the watch thread */
+    int watch_wake;         /* eventfd that wakes the watch thread ... */
+    _Atomic int watch_ends; /* ... to see this */
     int watching;
 
     pthread_mutex_t lock; /* groups, windows */
@@ -142,8 +143,9 @@ void oriel_watch_stop(oriel_comm *comm);
 
 /* ---- bootstrap (bootstrap.c) ----------------------------------------------- */
 
-/* Fills fabric, heap, process numbers and lead; joins. */
-oriel_status oriel_bootstrap(oriel_comm *comm, const oriel_comm_params *params);
+/* Fills fabric, heap, process numbers and lead; joins. With a failure as `mine`
+ * the process only tells the others why it cannot join, and fails with that. */
+oriel_status oriel_bootstrap(oriel_comm *comm, const oriel_comm_params *params, oriel_status mine);
 
 /* ---- groups ------------------------------------------------------------------ */
 

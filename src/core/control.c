@@ -3,7 +3,11 @@
  * One word decides: round (32 bits) | revoked (1 bit) | arrived (16 bits). The
  * last to arrive starts the next round; a process whose deadline fires sets
  * `revoked` only while the round is incomplete, so a round succeeds for all or
- * for nobody. */
+ * for nobody.
+ *
+ * A vote is status (16 bits) | process (16 bits), the largest wins; the sentence
+ * behind it stands with the process. Vote and sentence of a round are read before
+ * the next round is over, and written anew in the one after that. */
 #include <stdio.h>
 
 #include "base/sys.h"
@@ -13,13 +17,34 @@
 #define REVOKED_BIT   (1ull << 16)
 #define ROUND(word)   ((uint32_t)((word) >> 32))
 
-static uint32_t vote(_Atomic uint32_t *box, uint32_t mine)
+static void vote(oriel_comm *comm, uint32_t round, oriel_status status)
 {
+    _Atomic uint32_t *box = &comm->heap.header->control_vote[round & 1];
+    uint32_t mine = (uint32_t)status << 16 | (uint32_t)comm->process;
     uint32_t seen = atomic_load(box);
 
+    if (status == ORIEL_OK)
+        return;
+    snprintf(comm->heap.procs[comm->process].vote_text[round & 1], HEAP_TEXT, "%s",
+             oriel_last_error());
     while (seen < mine && !atomic_compare_exchange_weak(box, &seen, mine)) {
     }
-    return seen;
+}
+
+/* The outcome of a round that is over. */
+static oriel_status outcome(const oriel_comm *comm, uint32_t round)
+{
+    uint32_t word = atomic_load(&comm->heap.header->control_vote[round & 1]);
+    oriel_status status = (oriel_status)(word >> 16);
+    int process = (int)(word & 0xffff);
+    const char *text;
+
+    if (status == ORIEL_OK)
+        return ORIEL_OK;
+    text = comm->heap.procs[process].vote_text[round & 1];
+    if (process == comm->process)
+        return oriel_fail(status, "%.*s", HEAP_TEXT - 1, text);
+    return oriel_fail(status, "process %d: %.*s", process, HEAP_TEXT - 1, text);
 }
 
 /* Returns 0 and the round joined, or -1 when the barrier is revoked. */
@@ -126,21 +151,17 @@ oriel_status oriel_comm_agree(oriel_comm *comm, oriel_status mine, double timeou
     heap_header *h = comm->heap.header;
     uint32_t round = ROUND(atomic_load(&h->control));
     oriel_status st;
-    oriel_status all;
 
     if (oriel_comm_aborted(comm))
         return oriel_comm_failure(comm);
-    vote(&h->control_vote[round & 1], (uint32_t)mine);
+    vote(comm, round, mine);
     atomic_store(&comm->heap.procs[comm->process].control_round, round + 1);
     if (arrive(comm, &round) != 0)
         return oriel_comm_failure(comm);
     st = wait_round(comm, round, timeout_s);
     if (st != ORIEL_OK)
         return st;
-    all = (oriel_status)atomic_load(&h->control_vote[round & 1]);
-    if (all != ORIEL_OK && mine == ORIEL_OK)
-        return oriel_fail(all, "another process failed (%s)", oriel_status_name(all));
-    return all;
+    return outcome(comm, round);
 }
 
 oriel_status oriel_comm_barrier(oriel_comm *comm)

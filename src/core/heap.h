@@ -37,6 +37,7 @@ typedef struct heap_proc {
     int32_t pid;
     int32_t first_rank;
     int32_t local_ranks;
+    char vote_text[2][HEAP_TEXT]; /* why it voted against, for even and odd rounds */
     /* A line of their own: it stays in every ringer's cache while nobody sleeps. */
     HEAP_ALIGNED _Atomic uint32_t sleepers; /* threads that sleep, or are about to */
     _Atomic uint32_t bell;                  /* futex: changes when somebody sleeps and may go on */

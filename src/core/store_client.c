@@ -147,7 +147,7 @@ static oriel_status connect_socket(int fd, const oriel_endpoint *endpoint, doubl
 
         if (st != ORIEL_OK)
             return st;
-        if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &len) != 0)
+        if (oriel_sys_now->getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &len) != 0)
             error = errno;
     }
     if (error == 0 && endpoint->addr.ss_family != AF_UNIX && is_own_end(fd))

@@ -244,7 +244,7 @@ static void write_name(oriel_store_peer *peer, const oriel_address *address)
         struct ucred cred = {0};
 
         len = sizeof(cred);
-        getsockopt(peer->fd, SOL_SOCKET, SO_PEERCRED, &cred, &len);
+        oriel_sys_now->getsockopt(peer->fd, SOL_SOCKET, SO_PEERCRED, &cred, &len);
         snprintf(peer->name, sizeof(peer->name), "pid %d, uid %u", (int)cred.pid,
                  (unsigned)cred.uid);
         return;

@@ -25,7 +25,8 @@ enum {
     POLL_STOP = 0, /* places in the poll array */
     POLL_LISTENER = 1,
     POLL_PEERS = 2,
-    LOG_LINES = 20 /* in log_period_s; the rest is counted */
+    LOG_LINES = 20, /* in log_period_s; the rest is counted */
+    LOOK_S = 1      /* the longest sleep: ending does not depend on the wake-up alone */
 };
 static const size_t table_limit = (size_t)64 << 20;
 static const double accept_pause_s = 0.1;
@@ -209,7 +210,7 @@ static int poll_timeout_ms(double seconds)
 {
     if (seconds <= 0)
         return 0;
-    return seconds < 3600 ? (int)ceil(seconds * 1e3) : 3600 * 1000;
+    return (int)ceil(fmin(seconds, LOOK_S) * 1e3);
 }
 
 /* Fills the poll array and says how long to wait. */
@@ -329,7 +330,8 @@ static oriel_status open_listener(oriel_store_server *server)
     for (int i = 0; i < n && server->listener < 0; i++)
         server->listener = listen_at(&endpoints[i]);
     if (server->listener < 0 ||
-        getsockname(server->listener, (struct sockaddr *)&bound.addr, &bound.len) != 0)
+        oriel_sys_now->getsockname(server->listener, (struct sockaddr *)&bound.addr, &bound.len) !=
+            0)
         return oriel_fail(ORIEL_ERR_SYSTEM, "store at %s: cannot listen: %s", server->address,
                           strerror(errno));
     if (!server->host.address.is_unix)
@@ -428,15 +430,11 @@ const char *oriel_store_server_address(const oriel_store_server *server)
 
 void oriel_store_server_destroy(oriel_store_server *server, double linger_s)
 {
-    const uint64_t one = 1;
-    ssize_t written;
-
     if (server == NULL)
         return;
     server->linger_until = oriel_now() + linger_s;
     atomic_store(&server->stopping, 1);
-    written = write(server->stop_fd, &one, sizeof(one));
-    (void)written; /* cannot fail: nothing else counts on this eventfd */
+    oriel_sys_now->signal(server->stop_fd); /* one that got lost costs LOOK_S */
     pthread_join(server->thread, NULL);
     free_server(server);
 }

@@ -4,9 +4,7 @@
  * living predecessor, with one system call per process and look. */
 #include <errno.h>
 #include <string.h>
-#include <unistd.h>
 
-#include "base/log.h"
 #include "base/sys.h"
 #include "core/comm.h"
 
@@ -55,7 +53,7 @@ static void *watch_main(void *arg)
                                 {.fd = comm->has_port ? comm->port.fd : -1, .events = POLLIN}};
         int n = oriel_sys_now->poll(fds, 2, LOOK_MS);
 
-        if (n > 0 && fds[0].revents != 0)
+        if (atomic_load(&comm->watch_ends))
             return NULL;
         if (n > 0 && fds[1].revents != 0)
             comm->fabric->port_serve(&comm->port, oriel_window_lookup, comm);
@@ -81,12 +79,10 @@ oriel_status oriel_watch_start(oriel_comm *comm)
 
 void oriel_watch_stop(oriel_comm *comm)
 {
-    uint64_t one = 1;
-
     if (!comm->watching)
         return;
-    if (write(comm->watch_wake, &one, sizeof one) != (ssize_t)sizeof one)
-        oriel_log(ORIEL_LOG_ERROR, "waking the watch thread failed: %s", strerror(errno));
+    atomic_store(&comm->watch_ends, 1);
+    oriel_sys_now->signal(comm->watch_wake); /* one that got lost costs LOOK_MS */
     pthread_join(comm->watch, NULL);
     oriel_sys_now->close(comm->watch_wake);
     comm->watching = 0;

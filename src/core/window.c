@@ -17,9 +17,12 @@ static void add_window(oriel_comm *comm, oriel_window *window)
 
 static void window_free(oriel_window *window)
 {
-    oriel_comm *comm = window->comm;
+    oriel_comm *comm;
     oriel_window **link;
 
+    if (window == NULL)
+        return;
+    comm = window->comm;
     pthread_mutex_lock(&comm->lock);
     for (link = &comm->windows; *link != NULL && *link != window; link = &(*link)->next) {
     }
@@ -57,6 +60,7 @@ static oriel_status agree_bytes(oriel_comm *comm, size_t bytes)
     _Atomic uint64_t *asked = &comm->heap.header->window_bytes;
     uint64_t none = 0;
     oriel_status st = ORIEL_OK;
+    oriel_status next;
 
     if (!atomic_compare_exchange_strong(asked, &none, bytes) && none != bytes)
         st = oriel_fail(ORIEL_ERR_MISMATCH,
@@ -66,24 +70,43 @@ static oriel_status agree_bytes(oriel_comm *comm, size_t bytes)
     if (comm->process == 0)
         atomic_store(asked, 0);
     /* The next window's first request must come after that. */
-    return oriel_comm_agree(comm, st, comm->timeout);
+    next = oriel_comm_agree(comm, ORIEL_OK, comm->timeout);
+    return st != ORIEL_OK ? st : next;
 }
 
-static oriel_status window_open(oriel_comm *comm, oriel_window *window)
+/* The local object, and the segment on the lead, where the others can fetch it. */
+static oriel_status window_new(oriel_comm *comm, size_t bytes, oriel_window **window_p)
 {
-    size_t total = window->stride * (size_t)comm->size;
-    oriel_status st = ORIEL_OK;
+    oriel_window *window = oriel_sys_now->alloc(sizeof *window);
+    oriel_status st;
 
+    if (window == NULL)
+        return oriel_fail(ORIEL_ERR_SYSTEM, "out of memory for a window");
+    window->comm = comm;
+    window->bytes = bytes;
+    window->stride = (bytes + PAGE - 1) / PAGE * PAGE;
+    window->id = comm->windows_made;
     if (comm->process == 0) {
-        st = comm->fabric->segment_create(total, &window->segment);
-        if (st == ORIEL_OK)
-            add_window(comm, window);
+        st = comm->fabric->segment_create(window->stride * (size_t)comm->size, &window->segment);
+        if (st != ORIEL_OK) {
+            oriel_sys_now->release(window);
+            return st;
+        }
+        add_window(comm, window);
     }
-    st = oriel_comm_agree(comm, st, comm->timeout);
-    if (st != ORIEL_OK || comm->process == 0)
-        return st;
-    st = comm->fabric->segment_fetch(&comm->lead, window->id, total, comm->timeout,
-                                     &window->segment);
+    *window_p = window;
+    return ORIEL_OK;
+}
+
+static oriel_status window_fetch(oriel_window *window)
+{
+    oriel_comm *comm = window->comm;
+    oriel_status st;
+
+    if (comm->process == 0)
+        return ORIEL_OK;
+    st = comm->fabric->segment_fetch(&comm->lead, window->id, window->stride * (size_t)comm->size,
+                                     comm->timeout, &window->segment);
     if (st != ORIEL_OK)
         return oriel_fail_in(st, "fetching a window from process 0");
     add_window(comm, window);
@@ -92,7 +115,7 @@ static oriel_status window_open(oriel_comm *comm, oriel_window *window)
 
 oriel_status oriel_window_create(oriel_comm *comm, size_t bytes, oriel_window **window_p)
 {
-    oriel_window *window;
+    oriel_window *window = NULL;
     oriel_status st;
 
     if (comm == NULL || window_p == NULL)
@@ -102,19 +125,11 @@ oriel_status oriel_window_create(oriel_comm *comm, size_t bytes, oriel_window **
     st = agree_bytes(comm, bytes);
     if (st != ORIEL_OK)
         return st;
-    window = oriel_sys_now->alloc(sizeof *window);
-    st = window ? ORIEL_OK : oriel_fail(ORIEL_ERR_SYSTEM, "out of memory for a window");
-    st = oriel_comm_agree(comm, st, comm->timeout);
-    if (st != ORIEL_OK) {
-        oriel_sys_now->release(window);
-        return st;
-    }
-    window->comm = comm;
-    window->bytes = bytes;
-    window->stride = (bytes + PAGE - 1) / PAGE * PAGE;
-    window->id = ++comm->windows_made;
-    st = window_open(comm, window);
-    st = oriel_comm_agree(comm, st, comm->timeout);
+    /* Counted by all, whoever fails: the number is how peers name the segment. */
+    comm->windows_made++;
+    st = oriel_comm_agree(comm, window_new(comm, bytes, &window), comm->timeout);
+    if (st == ORIEL_OK)
+        st = oriel_comm_agree(comm, window_fetch(window), comm->timeout);
     if (st != ORIEL_OK) {
         window_free(window);
         return st;

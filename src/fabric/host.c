@@ -201,7 +201,8 @@ static void host_port_serve(oriel_port *port, oriel_segment_lookup lookup, void 
 
     if (sock < 0)
         return;
-    if (getsockopt(sock, SOL_SOCKET, SO_PEERCRED, &peer, &len) != 0 || peer.uid != geteuid()) {
+    if (oriel_sys_now->getsockopt(sock, SOL_SOCKET, SO_PEERCRED, &peer, &len) != 0 ||
+        peer.uid != geteuid()) {
         oriel_log(ORIEL_LOG_WARN, "host fabric: closed a connection of another user");
         goto out_close;
     }
