@@ -90,13 +90,16 @@ static oriel_status status_of(const struct report *report)
 
 static oriel_status check_hello(int process, const struct hello *mine, const struct hello *theirs)
 {
+    oriel_status st;
+
     if (strncmp(mine->version, theirs->version, sizeof mine->version) != 0)
         return oriel_fail(
             ORIEL_ERR_MISMATCH,
             "process 0 runs oriel %.16s and process %d runs %.16s; install one version",
             mine->version, process, theirs->version);
-    if (theirs->report.status != ORIEL_OK)
-        return oriel_fail_in(status_of(&theirs->report), "process %d", process);
+    st = status_of(&theirs->report);
+    if (st != ORIEL_OK)
+        return oriel_fail_in(st, "process %d", process);
     if (!is_same_place(mine->boot, theirs->boot, sizeof mine->boot) ||
         !is_same_place(mine->net, theirs->net, sizeof mine->net))
         return oriel_fail(ORIEL_ERR_UNSUPPORTED,

@@ -143,7 +143,7 @@ oriel_status oriel_comm_create(const oriel_comm_params *given, oriel_comm **comm
 
     st = oriel_bootstrap(comm, &params, mine);
     if (st == ORIEL_OK)
-        st = oriel_comm_agree(comm, make_world(comm), comm->timeout);
+        st = oriel_comm_agree(comm, make_world(comm), oriel_config_number(ORIEL_OPT_INIT_TIMEOUT));
     if (st != ORIEL_OK) {
         comm_free(comm);
         return st;

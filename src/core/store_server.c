@@ -21,6 +21,7 @@ enum {
     UNPROVEN_MAX = 256,
     ACCEPT_BATCH = 64, /* between two looks at the connections there are */
     BACKLOG = 4096,
+    POLL_PAUSE_MS = 10,
     FIRST_ROOM = 64,
     POLL_STOP = 0, /* places in the poll array */
     POLL_LISTENER = 1,
@@ -262,6 +263,18 @@ static void serve_peers(oriel_store_server *server, double now)
     }
 }
 
+/* The kernel was out of memory, which passes; the job depends on this loop. */
+static void handle_failed_poll(oriel_store_server *server, int error, double now)
+{
+    for (size_t i = 0; i < POLL_PEERS + server->n; i++)
+        server->polls[i].revents = 0;
+    if (now >= server->starved_quiet_until) {
+        server->starved_quiet_until = now + starved_period_s;
+        oriel_log(ORIEL_LOG_WARN, "store at %s: poll failed: %s", server->address, strerror(error));
+    }
+    oriel_sys_now->poll(NULL, 0, POLL_PAUSE_MS);
+}
+
 static void *serve(void *arg)
 {
     oriel_store_server *server = arg;
@@ -274,11 +287,8 @@ static void *serve(void *arg)
         if (stopping && (now >= server->linger_until || count_peers(server, 1) == 0))
             break;
         timeout_ms = prepare_poll(server, stopping, now);
-        if (oriel_sys_now->poll(server->polls, POLL_PEERS + server->n, timeout_ms) < 0) {
-            oriel_log(ORIEL_LOG_ERROR, "store at %s: ends, poll failed: %s", server->address,
-                      strerror(errno));
-            break;
-        }
+        if (oriel_sys_now->poll(server->polls, POLL_PEERS + server->n, timeout_ms) < 0)
+            handle_failed_poll(server, errno, now);
         now = oriel_now();
         serve_peers(server, now);
         if (server->polls[POLL_LISTENER].revents != 0)

@@ -203,7 +203,7 @@ static void host_port_serve(oriel_port *port, oriel_segment_lookup lookup, void 
         return;
     if (oriel_sys_now->getsockopt(sock, SOL_SOCKET, SO_PEERCRED, &peer, &len) != 0 ||
         peer.uid != geteuid()) {
-        oriel_log(ORIEL_LOG_WARN, "host fabric: closed a connection of another user");
+        oriel_log(ORIEL_LOG_WARN, "host fabric: closed a connection of an unknown or another user");
         goto out_close;
     }
     if (receive(sock, &req, sizeof req, NULL, oriel_now() + SERVE_LIMIT_MS * 1e-3) != 0 ||

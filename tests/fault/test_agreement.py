@@ -30,17 +30,6 @@ def test_one_comes_around_the_deadline(processes, record_property):
     record_property("good", sum("good" in all_said for all_said in said.values()))
 
 
-@pytest.mark.parametrize("victim, first, last", [(0, 1, 75), (1, 1, 55)])
-def test_failing_system_calls(victim, first, last):
-    """One call of one process fails while the comm is made."""
-    stride = 3 if job.SOAK else 11
-    output = job.check(3, "failing_start", victim, first + 1, last, stride, limit=1200)
-    said = outcomes(output, "attempt")
-    assert len(said) == len(range(first + 1, last + 1, stride))
-    for number, all_said in said.items():
-        assert len(all_said) == 3 and len(set(all_said)) == 1, f"{number}: {output.text}"
-
-
 def test_late_process():
     job.check(3, "late_process", 100000, chunk="1K", staging="256K")
     job.check(3, "late_process", 10)

@@ -3,11 +3,14 @@
 #include <errno.h>
 #include <stdatomic.h>
 #include <stddef.h>
+#include <stdlib.h>
 
 static _Atomic long countdown; /* calls until one fails; 0: none will */
 static _Atomic int error_to_set;
 static const char *_Atomic victim;
 static _Atomic long held;
+static _Atomic int sparing;         /* threads started now are spared */
+static _Thread_local int is_spared; /* calls of this thread never fail */
 
 /* Whether the call `name` is the one to fail. */
 static int fails(const char *name)
@@ -15,7 +18,7 @@ static int fails(const char *name)
     long left = atomic_load(&countdown);
 
     do {
-        if (left == 0)
+        if (left == 0 || is_spared)
             return 0;
     } while (!atomic_compare_exchange_weak(&countdown, &left, left - 1));
     if (left != 1)
@@ -104,6 +107,22 @@ static int counted_connect(int fd, const struct sockaddr *addr, socklen_t len)
     return fails("connect") ? -1 : oriel_sys_real.connect(fd, addr, len);
 }
 
+static int counted_getsockopt(int fd, int level, int option, void *value, socklen_t *len)
+{
+    return fails("getsockopt") ? -1 : oriel_sys_real.getsockopt(fd, level, option, value, len);
+}
+
+static int counted_getsockname(int fd, struct sockaddr *addr, socklen_t *len)
+{
+    return fails("getsockname") ? -1 : oriel_sys_real.getsockname(fd, addr, len);
+}
+
+static int counted_resolve(const char *host, const char *port, const struct addrinfo *hints,
+                           struct addrinfo **list_p)
+{
+    return fails("resolve") ? EAI_MEMORY : oriel_sys_real.resolve(host, port, hints, list_p);
+}
+
 static ssize_t counted_sendmsg(int fd, const struct msghdr *msg)
 {
     return fails("sendmsg") ? -1 : oriel_sys_real.sendmsg(fd, msg);
@@ -129,6 +148,11 @@ static int counted_eventfd(void)
     return fails("eventfd") ? -1 : hold(oriel_sys_real.eventfd());
 }
 
+static int counted_signal(int eventfd)
+{
+    return fails("signal") ? -1 : oriel_sys_real.signal(eventfd);
+}
+
 static int counted_lock_byte(int fd, off_t byte)
 {
     return fails("lock_byte") ? -1 : oriel_sys_real.lock_byte(fd, byte);
@@ -139,14 +163,50 @@ static int counted_locked_byte(int fd, off_t byte)
     return fails("locked_byte") ? -1 : oriel_sys_real.locked_byte(fd, byte);
 }
 
+struct start {
+    void *(*fn)(void *);
+    void *arg;
+    int spared;
+};
+
+static void *start_thread(void *arg)
+{
+    struct start start = *(struct start *)arg;
+
+    free(arg);
+    is_spared = start.spared;
+    return start.fn(start.arg);
+}
+
 static int counted_thread(pthread_t *thread, void *(*fn)(void *), void *arg)
 {
-    return fails("thread") ? -1 : oriel_sys_real.thread(thread, fn, arg);
+    struct start *start;
+
+    if (fails("thread"))
+        return -1;
+    start = malloc(sizeof *start);
+    if (start == NULL)
+        return -1;
+    *start = (struct start){fn, arg, atomic_load(&sparing)};
+    if (oriel_sys_real.thread(thread, start_thread, start) == 0)
+        return 0;
+    free(start);
+    return -1;
 }
 
 static int counted_random(void *buf, size_t bytes)
 {
     return fails("random") ? -1 : oriel_sys_real.random(buf, bytes);
+}
+
+static int counted_read_line(const char *path, char *line, size_t len)
+{
+    return fails("read_line") ? -1 : oriel_sys_real.read_line(path, line, len);
+}
+
+static int counted_read_link(const char *path, char *target, size_t len)
+{
+    return fails("read_link") ? -1 : oriel_sys_real.read_link(path, target, len);
 }
 
 static oriel_sys counted;
@@ -166,14 +226,20 @@ void failing_sys_install(void)
     counted.listen = counted_listen;
     counted.accept = counted_accept;
     counted.connect = counted_connect;
+    counted.getsockopt = counted_getsockopt;
+    counted.getsockname = counted_getsockname;
+    counted.resolve = counted_resolve;
     counted.sendmsg = counted_sendmsg;
     counted.recvmsg = counted_recvmsg;
     counted.poll = counted_poll;
     counted.eventfd = counted_eventfd;
+    counted.signal = counted_signal;
     counted.lock_byte = counted_lock_byte;
     counted.locked_byte = counted_locked_byte;
     counted.thread = counted_thread;
     counted.random = counted_random;
+    counted.read_line = counted_read_line;
+    counted.read_link = counted_read_link;
     failing_sys_arm(0, 0);
     atomic_store(&held, 0);
     oriel_sys_now = &counted;
@@ -189,6 +255,16 @@ void failing_sys_arm(long n, int error)
     atomic_store(&victim, NULL);
     atomic_store(&error_to_set, error);
     atomic_store(&countdown, n);
+}
+
+void failing_sys_disarm(void)
+{
+    atomic_store(&countdown, 0);
+}
+
+void failing_sys_spare(int on)
+{
+    atomic_store(&sparing, on);
 }
 
 const char *failing_sys_victim(void)

@@ -10,6 +10,10 @@ void failing_sys_install(void);
 void failing_sys_remove(void);
 /* The n-th call from now that can fail does, with `error`; 0: none does. */
 void failing_sys_arm(long n, int error);
+/* No call fails any more; the one that did is remembered. */
+void failing_sys_disarm(void);
+/* Whether calls of the threads the library starts from now on are spared. */
+void failing_sys_spare(int on);
 /* The name of the call that failed since; NULL: none has. */
 const char *failing_sys_victim(void);
 /* Allocations, descriptors and maps that were taken and not given back. */

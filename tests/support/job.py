@@ -4,6 +4,7 @@ process. Nothing a test starts outlives it."""
 import os
 import re
 import signal
+import socket
 import subprocess
 import tempfile
 import time
@@ -35,6 +36,12 @@ def program(name):
 
 def fresh_store():
     return f"unix:@oriel-test-{uuid.uuid4().hex[:16]}"
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
 
 
 @dataclass

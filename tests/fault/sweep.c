@@ -1,0 +1,211 @@
+/* The 1st, 2nd, 3rd ... call of the system fails on one process, until none is left
+ * to fail: nothing is left behind, nobody waits, every process has the same status.
+ *
+ *     sweep phase victim [local ranks] [lenient]
+ *
+ * with phase of create (the comm is made), use (windows, groups, started requests)
+ * and destroy (window and comm are given up). Lenient: the victim holds the store,
+ * so that the others may learn no more than that it did not work. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/comm.h"
+#include "support/calls.h"
+#include "support/check.h"
+#include "support/failing_sys.h"
+#include "support/process.h"
+#include "support/ranks.h"
+#include "support/resources.h"
+
+enum { MOST = 2000 };
+static const double soon_s = 4.0; /* less than any deadline here */
+static const double deadline_s = 20.0;
+
+struct sweep {
+    const char *phase;
+    int victim;
+    int local_ranks;
+    int lenient;
+    oriel_comm *control; /* where the processes compare; its calls never fail */
+};
+
+static void arm(const struct sweep *sweep, long n)
+{
+    static const int errors[] = {ENOMEM, EMFILE, EIO};
+
+    failing_sys_arm(oriel_comm_process(sweep->control) == sweep->victim ? n : 0, errors[n % 3]);
+}
+
+static void make_comm(const struct sweep *sweep, oriel_comm **comm_p, oriel_status *status_p)
+{
+    oriel_comm_params params = ORIEL_COMM_PARAMS_INIT;
+
+    params.local_ranks = sweep->local_ranks;
+    params.timeout_s = deadline_s;
+    params.job = "sweep";
+    *status_p = oriel_comm_create(&params, comm_p);
+    CHECK((*status_p == ORIEL_OK) == (*comm_p != NULL), "%s", oriel_status_name(*status_p));
+}
+
+static oriel_status sweep_create(const struct sweep *sweep, long n)
+{
+    oriel_comm *comm = NULL;
+    oriel_status st;
+
+    arm(sweep, n);
+    make_comm(sweep, &comm, &st);
+    failing_sys_disarm();
+    oriel_comm_abandon(comm); /* not collective: the outcomes are compared afterwards */
+    return st;
+}
+
+/* Local calls of one rank: one that fails has sent nothing, and works the next time. */
+static void use_rank(oriel_comm *comm, int rank, void *arg)
+{
+    test_call call = {.dtype = ORIEL_F32, .count = 50, .seed = 7};
+    test_buffer buffer = buffer_make(call.count * sizeof(float), 0);
+    int size = oriel_comm_size(comm);
+    oriel_group *group = arg;
+    oriel_request *request = NULL;
+    oriel_status st = ORIEL_ERR_SYSTEM;
+
+    values_fill(buffer.data, call.count, call.dtype, call.op, rank, call.seed);
+    for (int i = 0; i < 2 && st == ORIEL_ERR_SYSTEM; i++)
+        st = oriel_all_reduce_start(group, rank, buffer.data, buffer.data, call.count, call.dtype,
+                                    call.op, &request);
+    CHECK_OK(st);
+    CHECK_OK(oriel_request_wait(request));
+    CHECK(values_wrong(buffer.data, call.count, call.dtype, call.op, group->ranks, size,
+                       call.seed) < 0,
+          "rank %d", rank);
+    buffer_free(&buffer);
+}
+
+static void use_group(oriel_comm *comm)
+{
+    int ranks[HEAP_MAX_RANKS];
+    oriel_group *group = NULL;
+    oriel_status st = ORIEL_ERR_SYSTEM;
+
+    for (int r = 0; r < oriel_comm_size(comm); r++)
+        ranks[r] = oriel_comm_size(comm) - 1 - r;
+    for (int i = 0; i < 2 && st == ORIEL_ERR_SYSTEM; i++)
+        st = oriel_group_create(comm, ranks, oriel_comm_size(comm), &group);
+    CHECK_OK(st);
+    ranks_run(comm, use_rank, group);
+    oriel_group_destroy(group);
+}
+
+static oriel_status sweep_use(const struct sweep *sweep, long n)
+{
+    oriel_window *first = NULL;
+    oriel_window *second = NULL;
+    oriel_comm *comm = NULL;
+    oriel_status made;
+    oriel_status st;
+
+    make_comm(sweep, &comm, &made);
+    CHECK_OK(made);
+    arm(sweep, n);
+    use_group(comm);
+    st = oriel_window_create(comm, 5000, &first);
+    if (st != ORIEL_OK) {
+        CHECK(strlen(oriel_last_error()) > 0, "no sentence");
+        CHECK(oriel_comm_process(comm) == sweep->victim ||
+                  strstr(oriel_last_error(), "process") != NULL,
+              "%s", oriel_last_error());
+        CHECK_OK(oriel_comm_check(comm)); /* a failure that all know revokes nothing */
+        CHECK_OK(oriel_window_create(comm, 5000, &second));
+    }
+    failing_sys_disarm();
+    CHECK_OK(oriel_window_destroy(first));
+    CHECK_OK(oriel_window_destroy(second));
+    CHECK_OK(oriel_comm_destroy(comm));
+    return st;
+}
+
+/* Teardown asks for nothing that it cannot do without. */
+static oriel_status sweep_destroy(const struct sweep *sweep, long n)
+{
+    oriel_window *window = NULL;
+    oriel_comm *comm = NULL;
+    oriel_status st;
+
+    make_comm(sweep, &comm, &st);
+    CHECK_OK(st);
+    CHECK_OK(oriel_window_create(comm, 5000, &window));
+    arm(sweep, n);
+    CHECK_OK(oriel_window_destroy(window));
+    CHECK_OK(oriel_comm_destroy(comm));
+    failing_sys_disarm();
+    return ORIEL_OK;
+}
+
+static oriel_status attempt(const struct sweep *sweep, long n)
+{
+    long held = failing_sys_held();
+    double begun = oriel_now();
+    const char *failed;
+    oriel_status st;
+
+    if (strcmp(sweep->phase, "create") == 0)
+        st = sweep_create(sweep, n);
+    else if (strcmp(sweep->phase, "use") == 0)
+        st = sweep_use(sweep, n);
+    else
+        st = sweep_destroy(sweep, n);
+    failed = failing_sys_victim();
+    CHECK(failing_sys_held() == held, "call %ld (%s): %ld more are held", n,
+          failed ? failed : "none", failing_sys_held() - held);
+    CHECK(st == ORIEL_OK || strlen(oriel_last_error()) > 0, "no sentence");
+    CHECK(sweep->lenient || oriel_now() - begun < soon_s, "call %ld: %s after %.1f s", n,
+          oriel_status_name(st), oriel_now() - begun);
+    if (failed != NULL)
+        printf("call %ld %s: %s %s\n", n, failed, oriel_status_name(st),
+               st == ORIEL_OK ? "" : oriel_last_error());
+    return st;
+}
+
+/* Whether a call failed somewhere; all processes must have the same outcome. */
+static int compare(const struct sweep *sweep, long n, oriel_status st)
+{
+    int mine[2] = {(int)st, failing_sys_victim() != NULL};
+    int least[2];
+    int most[2];
+    oriel_group *world = oriel_comm_world(sweep->control);
+    int rank = oriel_comm_first_rank(sweep->control);
+
+    CHECK_OK(oriel_all_reduce(world, rank, mine, least, 2, ORIEL_S32, ORIEL_MIN));
+    CHECK_OK(oriel_all_reduce(world, rank, mine, most, 2, ORIEL_S32, ORIEL_MAX));
+    CHECK(least[0] == most[0] || (sweep->lenient && least[0] != ORIEL_OK),
+          "call %ld: %s here, %s and %s elsewhere: %s", n, oriel_status_name(st),
+          oriel_status_name((oriel_status)least[0]), oriel_status_name((oriel_status)most[0]),
+          oriel_last_error());
+    CHECK(most[1] || st == ORIEL_OK, "call %ld: nothing was made to fail: %s", n,
+          oriel_last_error());
+    return most[1];
+}
+
+int main(int argc, char **argv)
+{
+    struct sweep sweep = {.phase = argc > 1 ? argv[1] : "create",
+                          .victim = process_argument(argc, argv, 2, 0),
+                          .local_ranks = process_argument(argc, argv, 3, 1),
+                          .lenient = process_argument(argc, argv, 4, 0)};
+    test_resources before = resources_now();
+    long n = 1;
+
+    failing_sys_install();
+    failing_sys_spare(1);
+    sweep.control = process_comm(1, 60.0, "control");
+    failing_sys_spare(0);
+    while (n < MOST && compare(&sweep, n, attempt(&sweep, n)))
+        n++;
+    CHECK(n < MOST, "there is always one more call");
+    printf("swept %ld\n", n - 1);
+    CHECK_OK(oriel_comm_destroy(sweep.control));
+    failing_sys_remove();
+    resources_check(before, "at the end");
+    return 0;
+}
