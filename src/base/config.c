@@ -84,6 +84,10 @@ static const struct {
                           .fallback = "",
                           .kind = KIND_SECRET,
                           .help = "what the job's processes prove to each other"},
+    [ORIEL_OPT_FAULT] = {.name = "ORIEL_FAULT",
+                         .fallback = "",
+                         .kind = KIND_TEXT,
+                         .help = "faults to inject, to test recovery: slot:call=action,..."},
 };
 
 static struct {

@@ -18,6 +18,7 @@ enum oriel_option_id {
     ORIEL_OPT_NUM_PROCESSES,
     ORIEL_OPT_STORE,
     ORIEL_OPT_SECRET,
+    ORIEL_OPT_FAULT,
     ORIEL_OPT_COUNT
 };
 

@@ -2,6 +2,7 @@
  * every wait polls its word, so later calls fail at once. */
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "base/sys.h"
 #include "core/comm.h"
@@ -14,6 +15,7 @@ void oriel_comm_abort(oriel_comm *comm, oriel_status code, int rank, int process
     heap_abort *record = &comm->heap.header->abort;
     uint32_t none = 0;
     va_list args;
+    size_t used;
 
     if (!atomic_compare_exchange_strong(&record->word, &none, BEING_WRITTEN))
         return;
@@ -23,6 +25,8 @@ void oriel_comm_abort(oriel_comm *comm, oriel_status code, int rank, int process
     va_start(args, fmt);
     vsnprintf(record->text, sizeof record->text, fmt, args);
     va_end(args);
+    used = strlen(record->text);
+    snprintf(record->text + used, sizeof record->text - used, "%s", comm->fabric->note);
     atomic_store_explicit(&record->word, WRITTEN, memory_order_release);
     oriel_comm_ring_all(comm);
 }
@@ -36,6 +40,15 @@ void oriel_comm_abort_gone(oriel_comm *comm, int process)
                                                             : "process %d (pid %d) has left the "
                                                               "comm",
                      process, (int)proc->pid);
+}
+
+void oriel_comm_inject(oriel_comm *comm)
+{
+    oriel_status st = comm->fabric->operation();
+
+    if (st != ORIEL_OK)
+        oriel_comm_abort(comm, st, -1, comm->process, "process %d: %s", comm->process,
+                         oriel_last_error());
 }
 
 const heap_abort *oriel_comm_abort_record(const oriel_comm *comm)

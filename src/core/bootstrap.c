@@ -224,18 +224,21 @@ static oriel_status collect_hellos(const struct meeting *meeting, const struct h
     return status_of(&first);
 }
 
+/* Waits for all here too: the heap is there until everybody has tried to fetch it. */
 static oriel_status collect_reports(const struct meeting *meeting, int num_processes)
 {
+    struct report first = {.status = ORIEL_OK};
+
     for (int p = 1; p < num_processes; p++) {
         struct report theirs;
         oriel_status st = store_get(meeting, "joined", p, &theirs, sizeof theirs);
 
         if (st == ORIEL_OK)
             st = status_of(&theirs);
-        if (st != ORIEL_OK)
-            return oriel_fail_in(st, "process %d", p);
+        if (st != ORIEL_OK && first.status == ORIEL_OK)
+            first = report_of(oriel_fail_in(st, "process %d", p));
     }
-    return ORIEL_OK;
+    return status_of(&first);
 }
 
 static oriel_status lead(oriel_comm *comm, const struct meeting *meeting, const struct hello *mine)
@@ -304,9 +307,9 @@ static oriel_status follow(oriel_comm *comm, const struct meeting *meeting,
     st = store_set(meeting, "joined", comm->process, &joined, sizeof joined);
     if (st == ORIEL_OK)
         st = store_get(meeting, "outcome", 0, &outcome, sizeof outcome);
-    if (joined.status != ORIEL_OK)
-        return status_of(&joined);
-    return st == ORIEL_OK ? status_of(&outcome) : st;
+    if (st == ORIEL_OK && outcome.status != ORIEL_OK && outcome.status != joined.status)
+        return status_of(&outcome);
+    return joined.status != ORIEL_OK ? status_of(&joined) : st;
 }
 
 /* Process 0 serves the store unless a launcher (or an earlier call) already
@@ -419,7 +422,8 @@ static void say_hello(const oriel_comm *comm, const oriel_comm_params *params, o
                               .local_ranks = params->local_ranks,
                               .uid = (uint32_t)geteuid()};
     snprintf(hello_p->version, sizeof hello_p->version, "%s", ORIEL_VERSION_STRING);
-    name_host(hello_p);
+    if (comm->num_processes > 1)
+        name_host(hello_p);
 }
 
 /* The store of a job of several processes, opened where the caller brings none. */
@@ -453,10 +457,8 @@ oriel_status oriel_bootstrap(oriel_comm *comm, const oriel_comm_params *params, 
 
     if (st != ORIEL_OK)
         return st;
-    if (mine == ORIEL_OK) {
-        comm->fabric = oriel_fabrics[0];
-        mine = comm->fabric->probe();
-    }
+    if (mine == ORIEL_OK)
+        mine = oriel_fabric_choose(comm->process, &comm->fabric);
     say_hello(comm, params, mine, &hello);
     if (comm->num_processes == 1)
         return lead(comm, &meeting, &hello);

@@ -115,6 +115,14 @@ static oriel_comm *comm_new(const oriel_comm_params *params)
     return comm;
 }
 
+/* A peer that was struck may have said nothing of it. */
+static void note_faults(const oriel_comm *comm, oriel_status st)
+{
+    if (comm->fabric != NULL && comm->fabric->injects &&
+        strstr(oriel_last_error(), "ORIEL_FAULT") == NULL)
+        oriel_fail_in(st, "ORIEL_FAULT is set");
+}
+
 /* There is no comm, but the others must not wait for it. */
 static oriel_status refuse(const oriel_comm_params *params, oriel_status st)
 {
@@ -142,9 +150,11 @@ oriel_status oriel_comm_create(const oriel_comm_params *given, oriel_comm **comm
         return refuse(&params, oriel_fail(ORIEL_ERR_SYSTEM, "out of memory for a comm"));
 
     st = oriel_bootstrap(comm, &params, mine);
+    comm->injects = st == ORIEL_OK && comm->fabric->injects;
     if (st == ORIEL_OK)
         st = oriel_comm_agree(comm, make_world(comm), oriel_config_number(ORIEL_OPT_INIT_TIMEOUT));
     if (st != ORIEL_OK) {
+        note_faults(comm, st);
         comm_free(comm);
         return st;
     }

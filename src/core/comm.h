@@ -49,6 +49,7 @@ struct oriel_comm {
     int local_ranks;
     int size;
     int joined;         /* holds its life lock: the entry of this process is its own */
+    int injects;        /* the fabric wants to see every operation */
     int oversubscribed; /* more ranks than cores: yield instead of pausing */
     double timeout;
     double warn_after;
@@ -126,6 +127,14 @@ void oriel_comm_abort(oriel_comm *comm, oriel_status code, int rank, int process
                       ...) __attribute__((format(printf, 5, 6)));
 /* Revokes the comm because a process died or has left. */
 void oriel_comm_abort_gone(oriel_comm *comm, int process);
+/* Before an operation begins: the faults that ORIEL_FAULT asks for, if any. One that
+ * fails revokes the comm, which the operation then finds. */
+void oriel_comm_inject(oriel_comm *comm);
+static inline void oriel_comm_operation(oriel_comm *comm)
+{
+    if (__builtin_expect(comm->injects, 0))
+        oriel_comm_inject(comm);
+}
 /* Fails with what revoked the comm, or is just about to. */
 oriel_status oriel_comm_failure(const oriel_comm *comm);
 /* The record, waiting a moment for one that is being written; NULL: none. */

@@ -20,7 +20,7 @@ typedef struct oriel_ticket {
     char text[ORIEL_TICKET_BYTES];
 } oriel_ticket;
 
-/* The serving end of a ticket. */
+/* The serving end of a ticket: `fd` listens, and is readable when a peer waits. */
 typedef struct oriel_port {
     int fd;
     unsigned char token[32];
@@ -32,6 +32,8 @@ typedef const oriel_segment *(*oriel_segment_lookup)(void *ctx, uint64_t id);
 
 typedef struct oriel_fabric {
     const char *name;
+    const char *note; /* goes behind the sentence of a revoked comm; mostly "" */
+    int injects;      /* whether `operation` has something to do */
     /* Whether this machine can use it; the sentence says why not. */
     oriel_status (*probe)(void);
 
@@ -52,10 +54,21 @@ typedef struct oriel_fabric {
     oriel_status (*member_join)(const oriel_segment *segment, int member);
     /* 1: another process holds it, 0: nobody does. */
     int (*member_alive)(const oriel_segment *segment, int member);
+
+    /* Before each operation of the process begins, if the fabric injects: a
+     * failure revokes the comm. */
+    oriel_status (*operation)(void);
 } oriel_fabric;
 
 /* The ordered list; NULL ends it. */
 extern const oriel_fabric *const oriel_fabrics[];
 extern const oriel_fabric oriel_fabric_host;
+extern const oriel_fabric oriel_fabric_fault; /* wraps another: not in the list */
+
+/* Local: the fabric of a comm on this machine, with the faults of ORIEL_FAULT. */
+oriel_status oriel_fabric_choose(int process, const oriel_fabric **fabric_p);
+/* Local: what the fault fabric wraps and where it strikes; see docs/errors.md. The
+ * same text again leaves the counts of calls as they are. */
+oriel_status oriel_fault_plan(const oriel_fabric *inner, const char *spec, int process);
 
 #endif

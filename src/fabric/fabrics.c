@@ -1,5 +1,23 @@
 #include <stddef.h>
 
+#include "base/config.h"
 #include "fabric/fabric.h"
 
 const oriel_fabric *const oriel_fabrics[] = {&oriel_fabric_host, NULL};
+
+oriel_status oriel_fabric_choose(int process, const oriel_fabric **fabric_p)
+{
+    const oriel_fabric *fabric = oriel_fabrics[0];
+    const char *faults = oriel_config_string(ORIEL_OPT_FAULT);
+    oriel_status st = ORIEL_OK;
+
+    if (faults[0] != '\0') {
+        st = oriel_fault_plan(fabric, faults, process);
+        fabric = &oriel_fabric_fault;
+    }
+    if (st == ORIEL_OK)
+        st = fabric->probe();
+    if (st == ORIEL_OK)
+        *fabric_p = fabric;
+    return st;
+}

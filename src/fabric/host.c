@@ -244,7 +244,9 @@ static oriel_status ask(int sock, const char *name, const struct request *req, d
     if (oriel_sys_now->sendmsg(sock, &msg) != (ssize_t)sizeof *req)
         return oriel_fail(ORIEL_ERR_PEER, "host fabric: asking @%s failed: %s", name,
                           strerror(errno));
-    if (receive(sock, &ok, 1, &fd, deadline) != 0 || fd < 0)
+    if (receive(sock, &ok, 1, &fd, deadline) != 0 && oriel_now() >= deadline)
+        return oriel_fail(ORIEL_ERR_TIMEOUT, "host fabric: @%s did not answer in time", name);
+    if (fd < 0)
         return oriel_fail(ORIEL_ERR_PEER, "host fabric: @%s handed over no segment", name);
     *fd_p = fd;
     return ORIEL_OK;
@@ -303,8 +305,14 @@ static int host_member_alive(const oriel_segment *segment, int member)
     return oriel_sys_now->locked_byte(segment->fd, member) != 0;
 }
 
+static oriel_status host_operation(void)
+{
+    return ORIEL_OK;
+}
+
 const oriel_fabric oriel_fabric_host = {
     .name = "host",
+    .note = "",
     .probe = host_probe,
     .segment_create = host_segment_create,
     .segment_close = host_segment_close,
@@ -314,4 +322,5 @@ const oriel_fabric oriel_fabric_host = {
     .segment_fetch = host_segment_fetch,
     .member_join = host_member_join,
     .member_alive = host_member_alive,
+    .operation = host_operation,
 };

@@ -19,8 +19,8 @@
 #include "support/resources.h"
 
 enum { MOST = 2000 };
-static const double soon_s = 4.0; /* less than any deadline here */
-static const double deadline_s = 20.0;
+static const double soon_s = 10.0; /* less than any deadline here */
+static const double deadline_s = 60.0;
 
 struct sweep {
     const char *phase;
