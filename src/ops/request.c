@@ -40,6 +40,7 @@ oriel_status oriel_request_begin(oriel_request *request, const oriel_group *grou
             return oriel_fail(ORIEL_ERR_SYSTEM, "out of memory for %d slices of %d members",
                               op->ragged->slices, group->n);
     }
+    oriel_comm_operation(group->comm);
     request->trace = oriel_trace_begin(group->comm, rank, group->hash, &request->record);
     if (op->ragged != NULL)
         atomic_store_explicit(&request->trace->bytes, oriel_ragged_sent(op, group->n),
