@@ -61,12 +61,10 @@ static oriel_status sweep_create(const struct sweep *sweep, long n)
 }
 
 /* Local calls of one rank: one that fails has sent nothing, and works the next time. */
-static void use_rank(oriel_comm *comm, int rank, void *arg)
+static void start_all_reduce(oriel_group *group, int rank)
 {
     test_call call = {.dtype = ORIEL_F32, .count = 50, .seed = 7};
     test_buffer buffer = buffer_make(call.count * sizeof(float), 0);
-    int size = oriel_comm_size(comm);
-    oriel_group *group = arg;
     oriel_request *request = NULL;
     oriel_status st = ORIEL_ERR_SYSTEM;
 
@@ -76,10 +74,49 @@ static void use_rank(oriel_comm *comm, int rank, void *arg)
                                     call.op, &request);
     CHECK_OK(st);
     CHECK_OK(oriel_request_wait(request));
-    CHECK(values_wrong(buffer.data, call.count, call.dtype, call.op, group->ranks, size,
+    CHECK(values_wrong(buffer.data, call.count, call.dtype, call.op, group->ranks, group->n,
                        call.seed) < 0,
           "rank %d", rank);
     buffer_free(&buffer);
+}
+
+/* Needs memory of its own while it runs: all rows go to the next member. */
+static void start_ragged(oriel_group *group, int rank)
+{
+    enum { ROWS = 100000 };
+    int n = group->n;
+    int index = oriel_group_index(group, rank);
+    int64_t sizes[2 * HEAP_MAX_RANKS] = {0};
+    int64_t zeros[HEAP_MAX_RANKS] = {0};
+    test_buffer send = buffer_make(ROWS, 0);
+    test_buffer recv = buffer_make(ROWS, 0);
+    oriel_ragged ragged = ORIEL_RAGGED_INIT;
+    oriel_request *request = NULL;
+    oriel_status st = ORIEL_ERR_SYSTEM;
+
+    sizes[(index + 1) % n] = ROWS;
+    sizes[n + (index + n - 1) % n] = ROWS;
+    ragged.send_rows = ragged.recv_rows = ROWS;
+    ragged.input_offsets = ragged.output_offsets = zeros;
+    ragged.send_sizes = sizes;
+    ragged.recv_sizes = sizes + n;
+    memset(send.data, 1 + index, ROWS);
+    for (int i = 0; i < 2 && st == ORIEL_ERR_SYSTEM; i++)
+        st = oriel_ragged_all_to_all_start(group, rank, send.data, recv.data, ORIEL_U8, &ragged,
+                                           &request);
+    CHECK_OK(st);
+    CHECK_OK(oriel_request_wait(request));
+    for (size_t i = 0; i < ROWS; i++)
+        CHECK(recv.data[i] == 1 + (index + n - 1) % n, "rank %d, row %zu", rank, i);
+    buffer_free(&send);
+    buffer_free(&recv);
+}
+
+static void use_rank(oriel_comm *comm, int rank, void *arg)
+{
+    (void)comm;
+    start_all_reduce(arg, rank);
+    start_ragged(arg, rank);
 }
 
 static void use_group(oriel_comm *comm)
@@ -156,7 +193,8 @@ static oriel_status attempt(const struct sweep *sweep, long n)
     else
         st = sweep_destroy(sweep, n);
     failed = failing_sys_victim();
-    CHECK(failing_sys_held() == held, "call %ld (%s): %ld more are held", n,
+    /* Less: the control comm had not yet closed the connection of its last peer. */
+    CHECK(failing_sys_held() <= held, "call %ld (%s): %ld more are held", n,
           failed ? failed : "none", failing_sys_held() - held);
     CHECK(st == ORIEL_OK || strlen(oriel_last_error()) > 0, "no sentence");
     CHECK(sweep->lenient || oriel_now() - begun < soon_s, "call %ld: %s after %.1f s", n,
