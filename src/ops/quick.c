@@ -74,9 +74,10 @@ oriel_status oriel_quick_run(oriel_group *group, int rank, const oriel_op *op, u
     oriel_seat *seat = &group->seats[local];
     uint64_t call = group->sequence[local];
 
-    /* Started calls must be driven meanwhile. */
-    if (seat->lane == NULL || comm->started[local] != NULL || oriel_comm_aborted(comm) ||
-        !oriel_quick_fits(group, seat, op) || !oriel_lane_free(seat, call))
+    /* Started calls must be driven meanwhile; faults strike where a request begins. */
+    if (seat->lane == NULL || comm->started[local] != NULL || comm->injects ||
+        oriel_comm_aborted(comm) || !oriel_quick_fits(group, seat, op) ||
+        !oriel_lane_free(seat, call))
         return ORIEL_IN_PROGRESS;
     oriel_op_describe(group, op, record_p);
     record_p->mode = ORIEL_MODE_LANE;
