@@ -293,6 +293,8 @@ static oriel_status alone(oriel_request *request)
 {
     oriel_status st = ORIEL_OK;
 
+    if (oriel_comm_aborted(request->comm))
+        return revoked(request);
     if (request->op.ragged != NULL)
         st = oriel_ragged_self(request);
     else

@@ -118,6 +118,12 @@ def test_operation_beyond_the_deadline():
         assert "ORIEL_FAULT is set" in sentence and "rank 1 (process 1)" in sentence, text
 
 
+def test_alone():
+    """A call that meets nobody fails like any other."""
+    ends, text = run("operation:3=fail", processes=1)
+    assert ends[0][:2] == ("operation", "SYSTEM") and "as ORIEL_FAULT asks" in ends[0][3], text
+
+
 def test_several_faults():
     ends, text = run("operation:3=delay:0.1@0,operation:6=fail@1, probe:9=fail")
     assert all(status == "SYSTEM" for _, status, _, _ in ends), text
