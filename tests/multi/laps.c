@@ -109,6 +109,28 @@ static void crowd(const struct plan *plan, int rank)
     }
 }
 
+/* Several groups at once, some over the same list, begun in another order by each rank. */
+static void at_once(const struct plan *plan, int rank)
+{
+    enum { BATCH = 16 };
+    family_flight flights[BATCH];
+
+    for (int base = 0; base + BATCH <= plan->num_groups; base += BATCH) {
+        for (int i = 0; i < BATCH; i++) {
+            int at = (i * (2 * rank + 1) + rank) % BATCH;
+            family_call call = family_random((unsigned)(base + at), 300);
+
+            flights[at].request = NULL;
+            if (oriel_group_index(plan->groups[base + at], rank) >= 0)
+                family_start(&flights[at], plan->groups[base + at], rank, &call);
+        }
+        for (int i = 0; i < BATCH; i++) {
+            if (flights[i].request != NULL)
+                family_wait(&flights[i]);
+        }
+    }
+}
+
 static void permutations(oriel_comm *comm, int rank)
 {
     for (unsigned i = 0; i < 300; i++) {
@@ -129,6 +151,7 @@ static void body(oriel_comm *comm, int rank, void *arg)
     started(comm, rank, (unsigned)(plan->broadcasts - plan->broadcasts / 2));
     permutations(comm, rank);
     crowd(plan, rank);
+    at_once(plan, rank);
 }
 
 /* Some ranks in some order; many groups share a list. */
