@@ -210,6 +210,35 @@ static void test_random_differs(void **state)
     assert_memory_not_equal(a, b, sizeof(a));
 }
 
+static void test_signal_wakes(void **state)
+{
+    struct pollfd wait = {.events = POLLIN};
+
+    (void)state;
+    wait.fd = oriel_sys_now->eventfd();
+    assert_int_equal(oriel_sys_now->poll(&wait, 1, 0), 0);
+    assert_int_equal(oriel_sys_now->signal(wait.fd), 0);
+    assert_int_equal(oriel_sys_now->poll(&wait, 1, 10000), 1);
+    oriel_sys_now->close(wait.fd);
+    assert_int_equal(oriel_sys_now->signal(wait.fd), -1);
+}
+
+static void test_small_files(void **state)
+{
+    char line[16];
+    char tiny[3];
+
+    (void)state;
+    assert_int_equal(oriel_sys_now->read_line("/proc/self/comm", line, sizeof(line)), 0);
+    assert_string_equal(line, "test_sys");
+    assert_int_equal(oriel_sys_now->read_line("/proc/self/comm", tiny, sizeof(tiny)), 0);
+    assert_string_equal(tiny, "te");
+    assert_int_equal(oriel_sys_now->read_line("/nowhere", line, sizeof(line)), -1);
+    assert_int_equal(oriel_sys_now->read_link("/proc/self/ns/net", line, sizeof(line)), 0);
+    assert_memory_equal(line, "net:[", 5);
+    assert_int_equal(oriel_sys_now->read_link("/proc/self/comm", line, sizeof(line)), -1);
+}
+
 static void test_small_things(void **state)
 {
     uint64_t one = 1;
@@ -235,6 +264,8 @@ int main(void)
         cmocka_unit_test(test_thread_takes_no_signals),
         cmocka_unit_test(test_futex),
         cmocka_unit_test(test_random_differs),
+        cmocka_unit_test(test_signal_wakes),
+        cmocka_unit_test(test_small_files),
         cmocka_unit_test(test_small_things),
     };
 
