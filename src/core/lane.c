@@ -202,6 +202,19 @@ enum lane_view oriel_lane_look(oriel_seat *seat, uint64_t s, lane_scan *scan)
     return commit(seat, s);
 }
 
+int oriel_lane_differs(const oriel_seat *seat, uint64_t s)
+{
+    const uint64_t digest = slot_of(seat, s, seat->index)->digest;
+
+    for (uint32_t i = 0; i < seat->n; i++) {
+        const lane_slot *slot = slot_of(seat, s, (int)i);
+
+        if (WORD_CALL(atomic_load(&slot->word)) == s && slot->digest != digest)
+            return (int)i;
+    }
+    return -1;
+}
+
 /* Whether all have arrived at `s`. */
 static int all_there(const oriel_seat *seat, uint64_t s)
 {

@@ -63,6 +63,8 @@ void oriel_lane_arrive(oriel_seat *seat, uint64_t s, const oriel_record *record)
  * or differs. LANE_FULL: the call is committed; ring the group, since only now is
  * it sure that others see this member's arrival. */
 enum lane_view oriel_lane_look(oriel_seat *seat, uint64_t s, lane_scan *scan);
+/* A member that has arrived at `s` with another record; -1: none. */
+int oriel_lane_differs(const oriel_seat *seat, uint64_t s);
 /* After arriving: revokes `s` unless it is committed; returns whether it is revoked. */
 int oriel_lane_seal(oriel_seat *seat, uint64_t s);
 /* Call `s` has succeeded here and its payloads are read. Returns whether somebody

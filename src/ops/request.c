@@ -134,6 +134,18 @@ static oriel_status revoked(oriel_request *request)
     return fail(request, oriel_verdict_revoked(request));
 }
 
+/* Two that have arrived with different records while a third is missing. */
+static oriel_status check_lane(oriel_request *request)
+{
+    int index = oriel_lane_differs(request->seat, request->key.count);
+
+    if (index < 0)
+        return ORIEL_IN_PROGRESS;
+    oriel_verdict_differ(request, index);
+    oriel_group_ring(request->group);
+    return revoked(request);
+}
+
 /* Nothing moved: has somebody died, is it too late, is a warning due? Fails only
  * through the words of the cell or the lane, so that all members agree. */
 static oriel_status check_limits(oriel_request *request)
@@ -141,7 +153,7 @@ static oriel_status check_limits(oriel_request *request)
     int why = oriel_verdict_look(request);
 
     if (why == VERDICT_WAIT)
-        return ORIEL_IN_PROGRESS;
+        return request->state == REQUEST_LANE ? check_lane(request) : ORIEL_IN_PROGRESS;
     /* Committed meanwhile: the next step succeeds. */
     if (request->state > REQUEST_ENTER && !oriel_cell_revoke(request->cell))
         return ORIEL_IN_PROGRESS;
@@ -181,6 +193,8 @@ static oriel_status queue(oriel_request *request)
     if (oriel_comm_aborted(request->comm))
         return revoked(request);
     if (!seat->settled || (seat->lane != NULL && !oriel_lane_free(seat, call)))
+        return idle(request);
+    if (seat->lane != NULL && call != seat->arrived + 1) /* a started one comes first */
         return idle(request);
     request->state = REQUEST_ENTER;
     if (seat->lane == NULL)

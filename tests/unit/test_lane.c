@@ -88,6 +88,10 @@ static void differing_records_are_seen_by_all(void **state)
     assert_int_equal(oriel_lane_look(&seats[0], 1, &scan), LANE_MISMATCH);
     assert_int_equal(scan.at, 1);
     assert_int_equal(oriel_lane_record(&seats[0], 1, scan.at)->bytes, 16);
+    assert_int_equal(oriel_lane_differs(&seats[0], 1), 1);
+    assert_int_equal(oriel_lane_differs(&seats[1], 1), 0);
+    oriel_lane_arrive(&seats[2], 1, &record);
+    assert_int_equal(oriel_lane_differs(&seats[2], 1), 1);
     assert_int_equal(look(1, 1), LANE_MISMATCH);
 }
 
