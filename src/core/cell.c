@@ -113,9 +113,9 @@ static int find_way(const heap_bucket *bucket, uint64_t hash, const oriel_key *k
 
 /* ---- pools ----------------------------------------------------------------- */
 
-static int take_block(const oriel_heap *heap, int rank)
+/* One of the first `left` blocks. */
+static int take_block(const oriel_heap *heap, int rank, uint32_t left)
 {
-    uint32_t left = heap->header->num_blocks;
 
     for (int w = 0; left > 0; w++) {
         uint32_t here = left < 64 ? left : 64;
@@ -132,17 +132,21 @@ static void give_block(const oriel_heap *heap, int rank, int block)
     oriel_heap_give_bit(&heap->ranks[rank].blocks[block / 64], block % 64);
 }
 
-/* Takes what the operation needs from the pool of `owner`. */
-static int take_resources(const oriel_heap *heap, heap_cell *cell, int owner, int staged)
+/* Takes what the operation needs from the pool of `owner`. Of another's pool half is
+ * left alone: only who can always make its own calls' cells makes progress whatever
+ * the others wait for. */
+static int take_resources(const oriel_heap *heap, heap_cell *cell, int owner, int rank, int staged)
 {
+    uint32_t share = owner == rank ? 1 : 2;
+
     cell->owner = owner;
     cell->channel = -1;
-    cell->block = take_block(heap, owner);
+    cell->block = take_block(heap, owner, heap->header->num_blocks / share);
     if (cell->block < 0)
         return 0;
     if (staged)
         cell->channel =
-            oriel_heap_take_bit(&heap->ranks[owner].channels, heap->header->num_channels);
+            oriel_heap_take_bit(&heap->ranks[owner].channels, heap->header->num_channels / share);
     if (!staged || cell->channel >= 0)
         return 1;
     give_block(heap, owner, cell->block);
@@ -168,8 +172,8 @@ static int make_cell(const oriel_group *group, heap_bucket *bucket, int way, int
     heap_cell *cell = &bucket->cells[way];
     int staged = record->mode == ORIEL_MODE_STAGED;
 
-    if (!take_resources(heap, cell, group->ranks[0], staged) &&
-        !take_resources(heap, cell, rank, staged))
+    if (!take_resources(heap, cell, group->ranks[0], rank, staged) &&
+        !take_resources(heap, cell, rank, rank, staged))
         return 0;
     cell->key = *key;
     cell->record = *record;
