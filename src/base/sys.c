@@ -12,6 +12,7 @@
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -60,6 +61,14 @@ static void real_unmap(void *addr, size_t bytes)
 static void real_advise_huge(void *addr, size_t bytes)
 {
     madvise(addr, bytes, MADV_HUGEPAGE);
+}
+
+static ssize_t real_read_memory(pid_t pid, void *dst, const void *src, size_t bytes)
+{
+    struct iovec to = {dst, bytes};
+    struct iovec from = {(void *)(uintptr_t)src, bytes};
+
+    return process_vm_readv(pid, &to, 1, &from, 1, 0);
 }
 
 static int real_close(int fd)
@@ -289,6 +298,7 @@ const oriel_sys oriel_sys_real = {
     .map = real_map,
     .unmap = real_unmap,
     .advise_huge = real_advise_huge,
+    .read_memory = real_read_memory,
     .close = real_close,
     .socket = real_socket,
     .bind = real_bind,

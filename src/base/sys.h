@@ -19,6 +19,8 @@ typedef struct oriel_sys {
     void *(*map)(size_t bytes, int fd); /* shared, read-write; NULL on failure */
     void (*unmap)(void *addr, size_t bytes);
     void (*advise_huge)(void *addr, size_t bytes); /* a wish: may do nothing */
+    /* Copies memory of another process: how many bytes. */
+    ssize_t (*read_memory)(pid_t pid, void *dst, const void *src, size_t bytes);
     int (*close)(int fd);
     int (*socket)(int domain, int type, int protocol);
     int (*bind)(int fd, const struct sockaddr *addr, socklen_t len);

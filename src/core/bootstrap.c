@@ -177,6 +177,7 @@ static oriel_status join_heap(oriel_comm *comm)
     comm->local_ranks = proc->local_ranks;
     comm->oversubscribed = comm->size > oriel_cpu_count();
     proc->pid = (int32_t)getpid();
+    oriel_reads_show(comm);
     atomic_store(&proc->state, PROC_ALIVE);
     return oriel_watch_start(comm);
 }

@@ -152,6 +152,8 @@ oriel_status oriel_comm_create(const oriel_comm_params *given, oriel_comm **comm
     st = oriel_bootstrap(comm, &params, mine);
     comm->injects = st == ORIEL_OK && comm->fabric->injects;
     if (st == ORIEL_OK)
+        oriel_reads_probe(comm);
+    if (st == ORIEL_OK)
         st = oriel_comm_agree(comm, make_world(comm), oriel_config_number(ORIEL_OPT_INIT_TIMEOUT));
     if (st != ORIEL_OK) {
         note_faults(comm, st);

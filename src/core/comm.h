@@ -54,6 +54,7 @@ struct oriel_comm {
     double timeout;
     double warn_after;
     double spin;
+    uint64_t token; /* what others look for to see whether they can read this memory */
 
     oriel_port port;   /* lead: where peers fetch segments */
     oriel_ticket lead; /* how to reach that port */
@@ -149,6 +150,15 @@ oriel_status oriel_comm_agree(oriel_comm *comm, oriel_status mine, double timeou
 int oriel_control_missing(const oriel_heap *heap, int process);
 oriel_status oriel_watch_start(oriel_comm *comm);
 void oriel_watch_stop(oriel_comm *comm);
+
+/* ---- memory of others (reads.c) ----------------------------------------------- */
+
+/* Local: shows a token before the others look for it. */
+void oriel_reads_show(oriel_comm *comm);
+/* Local: looks for those of all others and notes whether it found them. */
+void oriel_reads_probe(oriel_comm *comm);
+/* Whether each process of the group can read the memory of the others. */
+int oriel_group_reads(const oriel_group *group);
 
 /* ---- bootstrap (bootstrap.c) ----------------------------------------------- */
 

@@ -24,7 +24,7 @@ enum {
     HEAP_MAX_RANKS = 1024,
     HEAP_TEXT = 256,
     HEAP_STYLES = 256,    /* a power of two is not needed; collisions do no harm */
-    HEAP_STYLE_COUNT = 4, /* see style.h */
+    HEAP_STYLE_COUNT = 5, /* see style.h */
 };
 
 #define HEAP_ALIGNED __attribute__((aligned(HEAP_LINE)))
@@ -37,6 +37,9 @@ typedef struct heap_proc {
     int32_t pid;
     int32_t first_rank;
     int32_t local_ranks;
+    _Atomic uint32_t reads; /* it can read the memory of all others, see reads.c */
+    uint64_t token_at;      /* where others find `token` in its memory */
+    uint64_t token;
     char vote_text[2][HEAP_TEXT]; /* why it voted against, for even and odd rounds */
     /* A line of their own: it stays in every ringer's cache while nobody sleeps. */
     HEAP_ALIGNED _Atomic uint32_t sleepers; /* threads that sleep, or are about to */

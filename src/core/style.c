@@ -1,19 +1,18 @@
 #include "core/style.h"
 
 #include "core/hash.h"
+#include "core/trace.h"
 
 /* Each style is tried so often at first: the first time memory is cold. Later one in
  * so many operations tries another than the best. */
 enum { TRIES = 2, EXPLORE_EVERY = 64, SLOWNESS = 8 };
-enum { STREAM_IN_FROM = 2 << 20 };
+enum { STREAM_IN_FROM = 2 << 20, PULL_FROM = 32 << 10 };
 
-static heap_style *style_of(const oriel_heap *heap, const oriel_key *key,
-                            const oriel_record *record)
+static heap_style *style_of(const oriel_heap *heap, uint64_t group, const oriel_record *record)
 {
     uint64_t size = (uint64_t)(63 - __builtin_clzll(record->bytes | 1));
-    uint64_t what = key->group ^ (size << 8 | record->kind);
 
-    return &heap->styles[oriel_mix(what) % HEAP_STYLES];
+    return &heap->styles[oriel_mix(group ^ (size << 8 | record->kind)) % HEAP_STYLES];
 }
 
 static uint32_t cost_of(const heap_style *style, uint32_t which)
@@ -21,30 +20,51 @@ static uint32_t cost_of(const heap_style *style, uint32_t which)
     return atomic_load_explicit(&style->cost[which], memory_order_relaxed);
 }
 
-uint32_t oriel_style_choose(const oriel_heap *heap, const oriel_key *key,
-                            const oriel_record *record)
+static int can_pull(const oriel_group *group, const oriel_record *record)
 {
-    heap_style *style = style_of(heap, key, record);
-    uint32_t turn = atomic_fetch_add_explicit(&style->turns, 1, memory_order_relaxed);
-    uint32_t count = record->bytes >= STREAM_IN_FROM ? HEAP_STYLE_COUNT : HEAP_STYLE_COUNT / 2;
+    int copies = record->kind == ORIEL_KIND_ALL_GATHER || record->kind == ORIEL_KIND_ALL_TO_ALL ||
+                 record->kind == ORIEL_KIND_BROADCAST || record->kind == ORIEL_KIND_PERMUTE;
+
+    return copies && record->bytes >= PULL_FROM && oriel_group_reads(group);
+}
+
+/* The styles to choose from; returns how many. */
+static uint32_t candidates(const oriel_group *group, const oriel_record *record,
+                           uint32_t style[HEAP_STYLE_COUNT])
+{
+    uint32_t count = record->bytes >= STREAM_IN_FROM ? 4 : 2;
+
+    for (uint32_t i = 0; i < count; i++)
+        style[i] = i;
+    if (can_pull(group, record))
+        style[count++] = STYLE_PULL;
+    return count;
+}
+
+uint32_t oriel_style_choose(const oriel_group *group, const oriel_record *record)
+{
+    heap_style *entry = style_of(&group->comm->heap, group->hash, record);
+    uint32_t turn = atomic_fetch_add_explicit(&entry->turns, 1, memory_order_relaxed);
+    uint32_t style[HEAP_STYLE_COUNT];
+    uint32_t count = candidates(group, record, style);
     uint32_t best = 0;
 
     if (turn < TRIES * count)
-        return turn % count;
+        return style[turn % count];
     for (uint32_t i = 1; i < count; i++) {
-        if (cost_of(style, i) < cost_of(style, best))
+        if (cost_of(entry, style[i]) < cost_of(entry, style[best]))
             best = i;
     }
-    if (turn % EXPLORE_EVERY != 0)
-        return best;
-    return (best + 1 + turn / EXPLORE_EVERY % (count - 1)) % count;
+    if (turn % EXPLORE_EVERY == 0)
+        best = (best + 1 + turn / EXPLORE_EVERY % (count - 1)) % count;
+    return style[best];
 }
 
 /* Down at once, up slowly: an operation that was slow because somebody was not
  * scheduled says little, a fast one that it can be so fast. */
 void oriel_style_learn(const oriel_heap *heap, const heap_cell *cell, double seconds)
 {
-    heap_style *style = style_of(heap, &cell->key, &cell->record);
+    heap_style *style = style_of(heap, cell->key.group, &cell->record);
     _Atomic uint32_t *cost = &style->cost[cell->style];
     double sample = seconds * 1e12 / (double)(cell->record.bytes + 1); /* ps a byte */
     double old = (double)cost_of(style, cell->style);

@@ -3,23 +3,24 @@
  *
  * Stores that stay in the caches are best where two processes share one, and worst
  * where they do not: then every line is fetched out of the other's cache. Stores
- * past the caches cost the same everywhere. Which processes share a cache changes
+ * past the caches cost the same everywhere. The system can copy from another
+ * process's memory at once, if slowly. Which processes share a cache changes
  * as they, or the virtual processors under them, are moved about. So operations of
  * one kind and size in one group try the styles there are, stay with the best, and
  * try the others again now and then. */
 #ifndef ORIEL_CORE_STYLE_H
 #define ORIEL_CORE_STYLE_H
 
-#include "core/heap.h"
+#include "core/comm.h"
 
 enum {
     STYLE_STREAM_OUT = 1, /* what others read is stored past the caches */
     STYLE_STREAM_IN = 2,  /* so is the result: tried for large ones */
+    STYLE_PULL = 4,       /* alone: nothing is staged, members read the others' memory */
 };
 
-/* The style for the next operation with this key and record. */
-uint32_t oriel_style_choose(const oriel_heap *heap, const oriel_key *key,
-                            const oriel_record *record);
+/* The style for the next operation of `group` with this record. */
+uint32_t oriel_style_choose(const oriel_group *group, const oriel_record *record);
 /* The operation of `cell` took so long. */
 void oriel_style_learn(const oriel_heap *heap, const heap_cell *cell, double seconds);
 

@@ -22,6 +22,7 @@ enum slot {
     SEGMENT_FETCH,
     MEMBER_JOIN,
     MEMBER_ALIVE,
+    MEMORY_READ,
     OPERATION,
     SLOTS
 };
@@ -37,6 +38,7 @@ static const struct {
     [SEGMENT_FETCH] = {"segment_fetch", 1},
     [MEMBER_JOIN] = {"member_join", 0},
     [MEMBER_ALIVE] = {"member_alive", 1},
+    [MEMORY_READ] = {"memory_read", 0},
     [OPERATION] = {"operation", 0},
 };
 
@@ -388,6 +390,13 @@ static int fault_member_alive(const oriel_segment *segment, int member)
     return plan.inner->member_alive(segment, member);
 }
 
+static oriel_status fault_memory_read(int pid, void *dst, const void *src, size_t bytes)
+{
+    oriel_status st = strike_local(MEMORY_READ);
+
+    return st == ORIEL_OK ? mark(plan.inner->memory_read(pid, dst, src, bytes)) : st;
+}
+
 static oriel_status fault_operation(void)
 {
     return strike_local(OPERATION);
@@ -406,5 +415,6 @@ const oriel_fabric oriel_fabric_fault = {
     .segment_fetch = fault_segment_fetch,
     .member_join = fault_member_join,
     .member_alive = fault_member_alive,
+    .memory_read = fault_memory_read,
     .operation = fault_operation,
 };

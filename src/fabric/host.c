@@ -305,6 +305,20 @@ static int host_member_alive(const oriel_segment *segment, int member)
     return oriel_sys_now->locked_byte(segment->fd, member) != 0;
 }
 
+static oriel_status host_memory_read(int pid, void *dst, const void *src, size_t bytes)
+{
+    for (size_t done = 0; done < bytes;) {
+        ssize_t got = oriel_sys_now->read_memory(pid, (char *)dst + done, (const char *)src + done,
+                                                 bytes - done);
+        if (got <= 0)
+            return oriel_fail(errno == ESRCH ? ORIEL_ERR_PEER : ORIEL_ERR_SYSTEM,
+                              "host fabric: reading %zu bytes of process %d failed: %s", bytes, pid,
+                              got == 0 ? "nothing came" : strerror(errno));
+        done += (size_t)got;
+    }
+    return ORIEL_OK;
+}
+
 static oriel_status host_operation(void)
 {
     return ORIEL_OK;
@@ -322,5 +336,6 @@ const oriel_fabric oriel_fabric_host = {
     .segment_fetch = host_segment_fetch,
     .member_join = host_member_join,
     .member_alive = host_member_alive,
+    .memory_read = host_memory_read,
     .operation = host_operation,
 };

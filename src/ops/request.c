@@ -102,6 +102,8 @@ void oriel_request_drop(oriel_request *request)
 {
     oriel_sys_now->release(request->arrays);
     oriel_sys_now->release(request->slices);
+    oriel_sys_now->release(request->kept);
+    request->kept = NULL;
     request->arrays = NULL;
     request->slices = NULL;
 }
@@ -251,7 +253,14 @@ static oriel_status enter(oriel_request *request)
         oriel_group_ring(request->group);
         return revoked(request);
     }
-    oriel_transfer_expose(request);
+    st = oriel_transfer_expose(request);
+    if (st != ORIEL_OK) {
+        oriel_cell_revoke(request->cell);
+        oriel_comm_abort(request->comm, st, request->rank, request->comm->process, "rank %d: %s",
+                         request->rank, oriel_last_error());
+        oriel_group_ring(request->group);
+        return revoked(request);
+    }
     if (!oriel_cell_arrive(request->group, request->cell, request->index))
         return revoked(request);
     request->state = REQUEST_ARRIVED;

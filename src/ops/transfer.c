@@ -3,6 +3,7 @@
 
 #include "base/copy.h"
 #include "base/sys.h"
+#include "core/style.h"
 
 enum { HUGE_PAGE = 2 << 20, HUGE_FROM = 4 << 20 };
 
@@ -42,11 +43,18 @@ static oriel_status eager_step(oriel_request *request)
 
 /* ---- any ---------------------------------------------------------------------------- */
 
-void oriel_transfer_expose(oriel_request *request)
+static int pulls(const oriel_request *request)
+{
+    return request->record.mode == ORIEL_MODE_STAGED && request->cell->style == STYLE_PULL;
+}
+
+oriel_status oriel_transfer_expose(oriel_request *request)
 {
     heap_member *member = &oriel_heap_members(&request->comm->heap, request->cell)[request->index];
 
     advise_result(request);
+    if (pulls(request))
+        return oriel_pull_expose(request);
     if (request->record.mode == ORIEL_MODE_DIRECT) {
         member->send = request->op.send;
         member->recv = request->op.recv;
@@ -56,6 +64,7 @@ void oriel_transfer_expose(oriel_request *request)
         eager_expose(request);
     if (request->record.mode == ORIEL_MODE_STAGED)
         oriel_staged_expose(request);
+    return ORIEL_OK;
 }
 
 oriel_status oriel_transfer_step(oriel_request *request)
@@ -64,5 +73,5 @@ oriel_status oriel_transfer_step(oriel_request *request)
         return eager_step(request);
     if (request->record.mode == ORIEL_MODE_DIRECT)
         return oriel_direct_step(request);
-    return oriel_staged_step(request);
+    return pulls(request) ? oriel_pull_step(request) : oriel_staged_step(request);
 }

@@ -5,8 +5,8 @@
 #include "ops/request.h"
 
 /* Before the member arrives: puts its payload or its addresses where the others
- * find them. */
-void oriel_transfer_expose(oriel_request *request);
+ * find them. ORIEL_ERR_SYSTEM: no memory. */
+oriel_status oriel_transfer_expose(oriel_request *request);
 /* All have arrived: moves data. ORIEL_OK: this rank's result is complete.
  * ORIEL_ERR_REVOKED: the operation is revoked. */
 oriel_status oriel_transfer_step(oriel_request *request);
@@ -47,6 +47,11 @@ int oriel_stage_writable(const oriel_request *request, const struct stage *s, ui
 oriel_status oriel_staged_step(oriel_request *request);
 /* Before arriving. */
 void oriel_staged_expose(oriel_request *request);
+
+/* ---- pulled (pull.c) ---------------------------------------------------------------- */
+
+oriel_status oriel_pull_expose(oriel_request *request);
+oriel_status oriel_pull_step(oriel_request *request);
 
 /* ---- all_reduce (all_reduce.c) ------------------------------------------------------ */
 

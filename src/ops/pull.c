@@ -1,0 +1,108 @@
+/* Staged operations whose style is to stage nothing: every member has shown where its
+ * `send` is, and reads what it needs out of the others' memory. Nobody writes
+ * anybody else's, so a member that has failed meanwhile costs the others nothing but
+ * a wrong byte in a result that is poisoned; all have finished reading before any
+ * member succeeds. */
+#include "base/copy.h"
+#include "base/sys.h"
+#include "ops/transfer.h"
+
+#include <string.h>
+
+enum { PIECE = 4 << 20 };
+
+/* A member in place would overwrite what others have yet to read. */
+static int overwrites(const oriel_op *op)
+{
+    return op->send == op->recv &&
+           (op->kind == ORIEL_KIND_ALL_TO_ALL || op->kind == ORIEL_KIND_PERMUTE);
+}
+
+oriel_status oriel_pull_expose(oriel_request *request)
+{
+    const oriel_op *op = &request->op;
+    heap_member *member = &oriel_heap_members(&request->comm->heap, request->cell)[request->index];
+    size_t bytes = oriel_op_payload(op, request->group->n, request->index);
+
+    member->send = op->send;
+    if (!overwrites(op) || bytes == 0)
+        return ORIEL_OK;
+    request->kept = oriel_sys_now->alloc(bytes);
+    if (request->kept == NULL)
+        return oriel_fail(ORIEL_ERR_SYSTEM, "out of memory for %zu bytes of send", bytes);
+    oriel_copy(request->kept, op->send, bytes);
+    member->send = request->kept;
+    return ORIEL_OK;
+}
+
+static oriel_status read_member(oriel_request *request, int from, char *dst, const char *src,
+                                size_t bytes)
+{
+    const oriel_comm *comm = request->comm;
+    int process = comm->heap.ranks[request->group->ranks[from]].process;
+
+    if (process != comm->process)
+        return comm->fabric->memory_read(comm->heap.procs[process].pid, dst, src, bytes);
+    oriel_op_copy(dst, src, bytes, 0);
+    return ORIEL_OK;
+}
+
+/* What member `from` has for this one. */
+static oriel_status pull(oriel_request *request, int from)
+{
+    const oriel_op *op = &request->op;
+    const heap_member *members = oriel_heap_members(&request->comm->heap, request->cell);
+    size_t block = request->record.bytes;
+    const char *src = (const char *)members[from].send + oriel_op_part(op, request->index);
+    char *dst = (char *)op->recv + (oriel_op_gathers(op) ? (size_t)from * block : 0);
+    oriel_status st = ORIEL_OK;
+
+    for (size_t at = 0; at < block && st == ORIEL_OK; at += PIECE) {
+        if (oriel_cell_look(request->cell).revoked)
+            return ORIEL_ERR_REVOKED;
+        st =
+            read_member(request, from, dst + at, src + at, block - at < PIECE ? block - at : PIECE);
+    }
+    return st;
+}
+
+static oriel_status pull_all(oriel_request *request)
+{
+    int n = request->group->n;
+    int from = oriel_op_source(&request->op, request->index);
+    oriel_status st = ORIEL_OK;
+
+    if (from == OP_NOBODY)
+        memset(request->op.recv, 0, request->record.bytes);
+    if (from >= 0)
+        return pull(request, from);
+    /* Each begins with another, so that not all read the same memory at once. */
+    for (int i = 0; from == OP_EVERYBODY && i < n && st == ORIEL_OK; i++)
+        st = pull(request, (request->index + i) % n);
+    return st;
+}
+
+oriel_status oriel_pull_step(oriel_request *request)
+{
+    cell_view seen = oriel_cell_look(request->cell);
+    oriel_status st;
+
+    if (seen.revoked)
+        return ORIEL_ERR_REVOKED;
+    if (request->gathered == 0) {
+        st = pull_all(request);
+        if (st == ORIEL_ERR_PEER) /* its end will be noticed */
+            return ORIEL_IN_PROGRESS;
+        if (st != ORIEL_OK && oriel_cell_revoke(request->cell))
+            oriel_comm_abort(request->comm, st, request->rank, request->comm->process,
+                             "rank %d could not read what others send: %s", request->rank,
+                             oriel_last_error());
+        if (st != ORIEL_OK || !oriel_cell_finish(request->cell, 1))
+            return ORIEL_ERR_REVOKED;
+        oriel_stage_advance(request, OP_EVERYBODY, COUNTER_GATHERED, ++request->gathered);
+        seen = oriel_cell_look(request->cell);
+    }
+    if (seen.finished == request->record.n)
+        return ORIEL_OK;
+    return seen.revoked ? ORIEL_ERR_REVOKED : ORIEL_IN_PROGRESS;
+}
