@@ -71,7 +71,8 @@ oriel_status oriel_address_parse(const char *text, oriel_address *address_p)
 
     colon = strrchr(text, ':');
     len = colon == NULL ? 0 : (size_t)(colon - text);
-    if (colon != NULL && len >= 2 && text[0] == '[' && colon[-1] == ']') {
+    if (colon != NULL && len >= 2 && text[0] == '[' && colon[-1] == ']' &&
+        memchr(text, ':', len) != NULL) {
         host++;
         len -= 2;
     } else if (colon == NULL || memchr(text, ':', len) != NULL) {

@@ -279,9 +279,9 @@ static void addresses_are_read_and_written(void **state)
 static void a_bad_address_is_refused(void **state)
 {
     static const char *const bad[] = {
-        "",       "host",    "unix:",      "unix:@",        "unix:/tmp/x", "host:",
-        "host:x", "host:-1", "host:65536", "host:99999",    "host: 1",     "::1:80",
-        "[]:1",   "[::1]",   "host:1:2",   "host:000000080"};
+        "",       "host",      "unix:",      "unix:@",     "unix:/tmp/x",   "host:",
+        "host:x", "host:-1",   "host:65536", "host:99999", "host: 1",       "::1:80",
+        "[]:1",   "[unix]:80", "[::1]",      "host:1:2",   "host:000000080"};
     char long_text[400];
     oriel_address address;
 
