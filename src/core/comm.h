@@ -19,6 +19,7 @@ struct oriel_group {
     int owned;       /* freed with the comm, not by oriel_group_destroy */
     int *ranks;
     int *procs;               /* distinct processes of the members */
+    size_t room;              /* bytes of payload that a lane of the group takes from each member */
     uint64_t *sequence;       /* ordered calls so far, per local rank of this process */
     struct oriel_seat *seats; /* per local rank: its place in the group's lane */
     struct oriel_group *next; /* in comm->groups */

@@ -69,6 +69,7 @@ static oriel_group *group_new(oriel_comm *comm, const int *ranks, int n)
         return NULL;
     group->comm = comm;
     group->n = n;
+    group->room = oriel_lane_room_for(&comm->heap, n);
     group->ranks = oriel_sys_now->alloc((size_t)n * sizeof *ranks);
     group->procs = oriel_sys_now->alloc((size_t)n * sizeof *ranks);
     group->sequence = oriel_sys_now->alloc((size_t)comm->local_ranks * sizeof *group->sequence);

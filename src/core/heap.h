@@ -124,6 +124,7 @@ typedef struct heap_lane heap_lane; /* see lane.c */
 typedef struct heap_style {
     _Atomic uint32_t cost[HEAP_STYLE_COUNT]; /* 0: not known */
     _Atomic uint32_t turns;
+    _Atomic uint32_t pull_turns;
 } heap_style;
 
 typedef struct heap_bucket {

@@ -153,7 +153,7 @@ void oriel_lane_arrive(oriel_seat *seat, uint64_t s, const oriel_record *record)
     seat->lane->member[seat->index].record[s % LANE_SLOTS] = *record;
     slot->digest = digest_of(record);
     atomic_store_explicit(&slot->word, s << 6 | (s - 1 - seat->done), memory_order_release);
-    seat->arrived = s;
+    seat->arrived = s > seat->arrived ? s : seat->arrived;
 }
 
 /* Moves the seal of `s` on from SEAL_OPEN, unless somebody else has; what it is. */

@@ -5,7 +5,7 @@
 
 /* Each style is tried so often at first: the first time memory is cold. Later one in
  * so many operations tries another than the best. */
-enum { TRIES = 2, EXPLORE_EVERY = 64, SLOWNESS = 8 };
+enum { TRIES = 2, FIRST_PULLS = 16, EXPLORE_EVERY = 64, SLOWNESS = 8 };
 enum { STREAM_IN_FROM = 2 << 20, PULL_FROM = 32 << 10 };
 
 static heap_style *style_of(const oriel_heap *heap, uint64_t group, const oriel_record *record)
@@ -29,24 +29,24 @@ static int can_pull(const oriel_group *group, const oriel_record *record)
 }
 
 /* The styles to choose from; returns how many. */
-static uint32_t candidates(const oriel_group *group, const oriel_record *record,
+static uint32_t candidates(const oriel_group *group, const oriel_record *record, int pull,
                            uint32_t style[HEAP_STYLE_COUNT])
 {
     uint32_t count = record->bytes >= STREAM_IN_FROM ? 4 : 2;
 
     for (uint32_t i = 0; i < count; i++)
         style[i] = i;
-    if (can_pull(group, record))
+    if (pull && can_pull(group, record))
         style[count++] = STYLE_PULL;
     return count;
 }
 
-uint32_t oriel_style_choose(const oriel_group *group, const oriel_record *record)
+uint32_t oriel_style_choose(const oriel_group *group, const oriel_record *record, int pull)
 {
     heap_style *entry = style_of(&group->comm->heap, group->hash, record);
     uint32_t turn = atomic_fetch_add_explicit(&entry->turns, 1, memory_order_relaxed);
     uint32_t style[HEAP_STYLE_COUNT];
-    uint32_t count = candidates(group, record, style);
+    uint32_t count = candidates(group, record, pull, style);
     uint32_t best = 0;
 
     if (turn < TRIES * count)
@@ -60,16 +60,35 @@ uint32_t oriel_style_choose(const oriel_group *group, const oriel_record *record
     return style[best];
 }
 
+int oriel_style_pulls(const oriel_group *group, const oriel_record *record)
+{
+    heap_style *entry = style_of(&group->comm->heap, group->hash, record);
+    uint32_t turn = atomic_fetch_add_explicit(&entry->pull_turns, 1, memory_order_relaxed);
+    uint32_t staged = UINT32_MAX;
+    int pull;
+
+    if (!can_pull(group, record))
+        return 0;
+    for (uint32_t i = 0; i < STYLE_PULL; i++) {
+        uint32_t cost = cost_of(entry, i);
+        staged = cost > 0 && cost < staged ? cost : staged;
+    }
+    pull = cost_of(entry, STYLE_PULL) < staged;
+    if (turn < FIRST_PULLS)
+        return (int)(turn & 1);
+    return turn % EXPLORE_EVERY == 0 ? !pull : pull;
+}
+
 /* Down at once, up slowly: an operation that was slow because somebody was not
  * scheduled says little, a fast one that it can be so fast. */
-void oriel_style_learn(const oriel_heap *heap, const heap_cell *cell, double seconds)
+void oriel_style_learn(const oriel_group *group, const oriel_record *record, uint32_t style,
+                       double seconds)
 {
-    heap_style *style = style_of(heap, cell->key.group, &cell->record);
-    _Atomic uint32_t *cost = &style->cost[cell->style];
-    double sample = seconds * 1e12 / (double)(cell->record.bytes + 1); /* ps a byte */
-    double old = (double)cost_of(style, cell->style);
+    heap_style *entry = style_of(&group->comm->heap, group->hash, record);
+    double sample = seconds * 1e12 / (double)(record->bytes + 1); /* ps a byte */
+    double old = (double)cost_of(entry, style);
     double now = old == 0 || sample < old ? sample : old + (sample - old) / SLOWNESS;
 
     now = now < 1 ? 1 : now > 1e9 ? 1e9 : now;
-    atomic_store_explicit(cost, (uint32_t)now, memory_order_relaxed);
+    atomic_store_explicit(&entry->cost[style], (uint32_t)now, memory_order_relaxed);
 }

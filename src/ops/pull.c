@@ -1,10 +1,11 @@
-/* Staged operations whose style is to stage nothing: every member has shown where its
- * `send` is, and reads what it needs out of the others' memory. Nobody writes
+/* Operations that stage nothing: every member has shown, in the group's lane or in the
+ * cell, where its `send` is, and reads what it needs out of the others' memory. Nobody writes
  * anybody else's, so a member that has failed meanwhile costs the others nothing but
  * a wrong byte in a result that is poisoned; all have finished reading before any
  * member succeeds. */
 #include "base/copy.h"
 #include "base/sys.h"
+#include "core/style.h"
 #include "ops/transfer.h"
 
 #include <string.h>
@@ -17,6 +18,39 @@ static int overwrites(const oriel_op *op)
     return op->send == op->recv &&
            (op->kind == ORIEL_KIND_ALL_TO_ALL || op->kind == ORIEL_KIND_PERMUTE);
 }
+
+/* ---- by the lane ------------------------------------------------------------------- */
+
+/* What a member shows in the lane when a call takes more than that. */
+struct shown {
+    uint64_t send; /* its address; 0: nobody may read there */
+    uint32_t pull; /* the first member's: whether to do so */
+};
+
+static struct shown *shown_by(const oriel_request *request, int index)
+{
+    return (struct shown *)(void *)oriel_lane_payload(request->seat, request->key.count, index);
+}
+
+void oriel_pull_show(oriel_request *request)
+{
+    struct shown *mine = shown_by(request, request->index);
+
+    mine->send = overwrites(&request->op) ? 0 : (uint64_t)(uintptr_t)request->op.send;
+    mine->pull = request->index == 0 && oriel_style_pulls(request->group, &request->record);
+}
+
+int oriel_pull_agreed(const oriel_request *request)
+{
+    const oriel_op *op = &request->op;
+    int all = shown_by(request, 0)->pull != 0;
+
+    for (int i = 0; all && i < request->group->n; i++)
+        all = shown_by(request, i)->send != 0 || oriel_op_destination(op, i) == OP_NOBODY;
+    return all;
+}
+
+/* ---- by a cell ---------------------------------------------------------------------- */
 
 oriel_status oriel_pull_expose(oriel_request *request)
 {
@@ -35,6 +69,13 @@ oriel_status oriel_pull_expose(oriel_request *request)
     return ORIEL_OK;
 }
 
+static const void *send_of(const oriel_request *request, int index)
+{
+    if (request->cell != NULL)
+        return oriel_heap_members(&request->comm->heap, request->cell)[index].send;
+    return (const void *)(uintptr_t)shown_by(request, index)->send;
+}
+
 static oriel_status read_member(oriel_request *request, int from, char *dst, const char *src,
                                 size_t bytes)
 {
@@ -47,18 +88,25 @@ static oriel_status read_member(oriel_request *request, int from, char *dst, con
     return ORIEL_OK;
 }
 
+/* Whether the operation goes on: its end may be decided while this member reads. */
+static int revoked(const oriel_request *request)
+{
+    if (request->cell != NULL)
+        return oriel_cell_look(request->cell).revoked;
+    return oriel_comm_aborted(request->comm);
+}
+
 /* What member `from` has for this one. */
 static oriel_status pull(oriel_request *request, int from)
 {
     const oriel_op *op = &request->op;
-    const heap_member *members = oriel_heap_members(&request->comm->heap, request->cell);
     size_t block = request->record.bytes;
-    const char *src = (const char *)members[from].send + oriel_op_part(op, request->index);
+    const char *src = (const char *)send_of(request, from) + oriel_op_part(op, request->index);
     char *dst = (char *)op->recv + (oriel_op_gathers(op) ? (size_t)from * block : 0);
     oriel_status st = ORIEL_OK;
 
     for (size_t at = 0; at < block && st == ORIEL_OK; at += PIECE) {
-        if (oriel_cell_look(request->cell).revoked)
+        if (revoked(request))
             return ORIEL_ERR_REVOKED;
         st =
             read_member(request, from, dst + at, src + at, block - at < PIECE ? block - at : PIECE);
@@ -82,6 +130,24 @@ static oriel_status pull_all(oriel_request *request)
     return st;
 }
 
+static void abort_read(const oriel_request *request, oriel_status st)
+{
+    oriel_comm_abort(request->comm, st, request->rank, request->comm->process,
+                     "rank %d could not read what others send: %s", request->rank,
+                     oriel_last_error());
+}
+
+oriel_status oriel_pull_lane(oriel_request *request)
+{
+    oriel_status st = pull_all(request);
+
+    if (st == ORIEL_ERR_PEER) /* its end will be noticed */
+        return ORIEL_IN_PROGRESS;
+    if (st != ORIEL_OK)
+        abort_read(request, st);
+    return st;
+}
+
 oriel_status oriel_pull_step(oriel_request *request)
 {
     cell_view seen = oriel_cell_look(request->cell);
@@ -94,9 +160,7 @@ oriel_status oriel_pull_step(oriel_request *request)
         if (st == ORIEL_ERR_PEER) /* its end will be noticed */
             return ORIEL_IN_PROGRESS;
         if (st != ORIEL_OK && oriel_cell_revoke(request->cell))
-            oriel_comm_abort(request->comm, st, request->rank, request->comm->process,
-                             "rank %d could not read what others send: %s", request->rank,
-                             oriel_last_error());
+            abort_read(request, st);
         if (st != ORIEL_OK || !oriel_cell_finish(request->cell, 1))
             return ORIEL_ERR_REVOKED;
         oriel_stage_advance(request, OP_EVERYBODY, COUNTER_GATHERED, ++request->gathered);

@@ -9,12 +9,12 @@ enum { DIRECT_FROM = 4096 };
 /* Looks at the others before a call gets a request, a clock and a deadline. */
 enum { QUICK_LOOKS = 200, QUICK_YIELDS = 16 };
 
-int oriel_quick_fits(const oriel_group *group, const oriel_seat *seat, const oriel_op *op)
+int oriel_quick_fits(const oriel_group *group, const oriel_op *op)
 {
     size_t bytes = oriel_op_widest(op, group->n);
     int direct = group->one_process && group->comm->heap.header->direct;
 
-    return op->kind != ORIEL_KIND_RAGGED_ALL_TO_ALL && bytes <= seat->room &&
+    return op->kind != ORIEL_KIND_RAGGED_ALL_TO_ALL && bytes <= group->room &&
            !(direct && bytes >= DIRECT_FROM);
 }
 
@@ -76,8 +76,7 @@ oriel_status oriel_quick_run(oriel_group *group, int rank, const oriel_op *op, u
 
     /* Started calls must be driven meanwhile; faults strike where a request begins. */
     if (seat->lane == NULL || comm->started[local] != NULL || comm->injects ||
-        oriel_comm_aborted(comm) || !oriel_quick_fits(group, seat, op) ||
-        !oriel_lane_free(seat, call))
+        oriel_comm_aborted(comm) || !oriel_quick_fits(group, op) || !oriel_lane_free(seat, call))
         return ORIEL_IN_PROGRESS;
     oriel_op_describe(group, op, record_p);
     record_p->mode = ORIEL_MODE_LANE;

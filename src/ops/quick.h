@@ -7,7 +7,7 @@
 
 /* Whether the call is carried out in the lane. All members find the same: it
  * follows from what they must agree on. */
-int oriel_quick_fits(const oriel_group *group, const oriel_seat *seat, const oriel_op *op);
+int oriel_quick_fits(const oriel_group *group, const oriel_op *op);
 /* Arrives at `call`, with the payload where the record's mode says so. */
 void oriel_quick_arrive(oriel_seat *seat, uint64_t call, const oriel_op *op,
                         const oriel_record *record);

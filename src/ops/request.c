@@ -54,7 +54,8 @@ oriel_status oriel_request_begin(oriel_request *request, const oriel_group *grou
 
 /* Calls from C are matched by their order on the group: run 0 is theirs alone,
  * since XLA's run ids are never 0 together with site 0. The first one meets in a
- * cell, and the others go by the lane that it has found. */
+ * cell, and the others go by the lane that it has found; those that take more than
+ * the lane have a second number, for the end of it. */
 void oriel_request_order(oriel_request *request)
 {
     int local = request->rank - request->comm->first_rank;
@@ -64,13 +65,18 @@ void oriel_request_order(oriel_request *request)
     if (request->record.n == 1)
         return;
     request->seat = &request->group->seats[local];
-    if (count > 0)
-        request->state = REQUEST_QUEUE;
+    request->call = count;
+    if (count == 0)
+        return;
+    request->state = REQUEST_QUEUE;
+    request->wide = !oriel_quick_fits(request->group, &request->op);
+    request->group->sequence[local] += (uint64_t)request->wide;
 }
 
 void oriel_request_resume(oriel_request *request, uint64_t call, const oriel_record *record)
 {
     request->key = (oriel_key){.group = request->group->hash, .count = call};
+    request->call = call;
     request->record = *record;
     request->seat = &request->group->seats[request->rank - request->comm->first_rank];
     request->scan = (lane_scan)LANE_SCAN_INIT;
@@ -136,10 +142,15 @@ static oriel_status revoked(oriel_request *request)
     return fail(request, oriel_verdict_revoked(request));
 }
 
+static int in_lane(const oriel_request *request)
+{
+    return request->state == REQUEST_LANE || request->state == REQUEST_SHOWN;
+}
+
 /* Two that have arrived with different records while a third is missing. */
 static oriel_status check_lane(oriel_request *request)
 {
-    int index = oriel_lane_differs(request->seat, request->key.count);
+    int index = oriel_lane_differs(request->seat, request->call);
 
     if (index < 0)
         return ORIEL_IN_PROGRESS;
@@ -155,11 +166,11 @@ static oriel_status check_limits(oriel_request *request)
     int why = oriel_verdict_look(request);
 
     if (why == VERDICT_WAIT)
-        return request->state == REQUEST_LANE ? check_lane(request) : ORIEL_IN_PROGRESS;
+        return in_lane(request) ? check_lane(request) : ORIEL_IN_PROGRESS;
     /* Committed meanwhile: the next step succeeds. */
     if (request->state > REQUEST_ENTER && !oriel_cell_revoke(request->cell))
         return ORIEL_IN_PROGRESS;
-    if (request->state == REQUEST_LANE && !oriel_lane_seal(request->seat, request->key.count))
+    if (in_lane(request) && !oriel_lane_seal(request->seat, request->call))
         return ORIEL_IN_PROGRESS;
     oriel_verdict_abort(request, why);
     oriel_group_ring(request->group);
@@ -175,46 +186,62 @@ static oriel_status idle(oriel_request *request)
 
 /* ---- ordered calls: the lane ------------------------------------------------------ */
 
+/* Counts the call as completed in the lane, by both its numbers if it has two. */
+static void leave_lane(oriel_request *request)
+{
+    int ring = 0;
+
+    for (uint64_t call = request->key.count; call <= request->key.count + (uint64_t)request->wide;
+         call++)
+        ring |= oriel_lane_complete(request->seat, call);
+    if (ring)
+        oriel_group_ring(request->group);
+}
+
 static oriel_status succeed(oriel_request *request)
 {
     oriel_request_drop(request);
     oriel_trace_end(request->trace, TRACE_DONE);
-    if (request->seat != NULL && request->seat->lane != NULL && request->key.count > 0 &&
-        oriel_lane_complete(request->seat, request->key.count))
-        oriel_group_ring(request->group);
+    if (request->seat != NULL && request->seat->lane != NULL && request->key.count > 0)
+        leave_lane(request);
     return ORIEL_OK;
 }
 
-/* Calls too large for the lane arrive there as well, so that one that differs is
- * found at once; then they meet in a cell. */
+static void arrive(oriel_request *request, enum request_state state)
+{
+    oriel_quick_arrive(request->seat, request->call, &request->op, &request->record);
+    request->scan = (lane_scan)LANE_SCAN_INIT;
+    request->state = state;
+}
+
 static oriel_status queue(oriel_request *request)
 {
     oriel_seat *seat = request->seat;
-    uint64_t call = request->key.count;
 
     if (oriel_comm_aborted(request->comm))
         return revoked(request);
-    if (!seat->settled || (seat->lane != NULL && !oriel_lane_free(seat, call)))
+    if (!seat->settled || (seat->lane != NULL && !oriel_lane_free(seat, request->call)))
         return idle(request);
-    if (seat->lane != NULL && call != seat->arrived + 1) /* a started one comes first */
+    if (seat->lane != NULL && request->call != seat->arrived + 1) /* a started one comes first */
         return idle(request);
-    request->state = REQUEST_ENTER;
-    if (seat->lane == NULL)
-        return ORIEL_OK;
-    if (oriel_quick_fits(request->group, seat, &request->op))
-        request->record.mode = ORIEL_MODE_LANE;
-    oriel_quick_arrive(seat, call, &request->op, &request->record);
     atomic_store_explicit(&request->trace->state, TRACE_ARRIVED, memory_order_relaxed);
-    if (request->record.mode != ORIEL_MODE_LANE)
-        return ORIEL_OK;
-    request->state = REQUEST_LANE;
-    request->scan = (lane_scan)LANE_SCAN_INIT;
+    if (seat->lane == NULL) {
+        request->state = REQUEST_ENTER;
+    } else if (request->wide) {
+        oriel_pull_show(request);
+        arrive(request, REQUEST_SHOWN);
+        seat->arrived++; /* the second number is taken */
+    } else {
+        request->record.mode = ORIEL_MODE_LANE;
+        arrive(request, REQUEST_LANE);
+    }
     return ORIEL_OK;
 }
 
-static oriel_status lane(oriel_request *request)
+/* ORIEL_OK: all have arrived. */
+static oriel_status wait_lane(oriel_request *request)
 {
-    switch (oriel_lane_look(request->seat, request->key.count, &request->scan)) {
+    switch (oriel_lane_look(request->seat, request->call, &request->scan)) {
     case LANE_WAITING:
         return idle(request);
     case LANE_REVOKED:
@@ -227,8 +254,52 @@ static oriel_status lane(oriel_request *request)
         break;
     }
     oriel_group_ring_fenced(request->group);
-    oriel_quick_consume(request->seat, request->key.count, &request->op);
+    return ORIEL_OK;
+}
+
+static oriel_status lane(oriel_request *request)
+{
+    oriel_status st = wait_lane(request);
+
+    if (st != ORIEL_OK)
+        return st;
+    if (!request->wide)
+        oriel_quick_consume(request->seat, request->call, &request->op);
+    else if (request->index == 0)
+        oriel_style_learn(request->group, &request->record, STYLE_PULL,
+                          oriel_now() - request->moving);
     return succeed(request);
+}
+
+/* All are there with the same call: do they read each other's memory, or meet in a
+ * cell? */
+static oriel_status shown(oriel_request *request)
+{
+    oriel_status st = wait_lane(request);
+
+    if (st != ORIEL_OK)
+        return st;
+    request->moving = oriel_now();
+    request->state = oriel_pull_agreed(request) ? REQUEST_READ : REQUEST_ENTER;
+    return ORIEL_OK;
+}
+
+static oriel_status read_others(oriel_request *request)
+{
+    oriel_status st = request->gathered == 0 ? oriel_pull_lane(request) : ORIEL_OK;
+
+    if (st == ORIEL_IN_PROGRESS || oriel_comm_aborted(request->comm))
+        return idle(request);
+    if (st != ORIEL_OK) {
+        oriel_group_ring(request->group);
+        return revoked(request);
+    }
+    request->gathered = 1;
+    if (!oriel_lane_free(request->seat, request->key.count + 1))
+        return idle(request);
+    request->call = request->key.count + 1;
+    arrive(request, REQUEST_LANE);
+    return ORIEL_OK;
 }
 
 /* ---- all others, and the first ordered one: the cell -------------------------------- */
@@ -279,7 +350,7 @@ static oriel_status wait_arrivals(oriel_request *request)
     if (seen.arrived < request->record.n)
         return idle(request);
     request->state = REQUEST_TRANSFER;
-    if (request->record.mode == ORIEL_MODE_STAGED && request->cell->record_rank == request->rank)
+    if (request->record.mode == ORIEL_MODE_STAGED && request->moving == 0)
         request->moving = oriel_now();
     return ORIEL_OK;
 }
@@ -305,8 +376,9 @@ static oriel_status transfer(oriel_request *request)
         return revoked(request);
     if (request->seat != NULL && !request->seat->settled)
         settle(request);
-    if (request->moving > 0)
-        oriel_style_learn(&request->comm->heap, request->cell, oriel_now() - request->moving);
+    if (request->record.mode == ORIEL_MODE_STAGED && request->cell->record_rank == request->rank)
+        oriel_style_learn(request->group, &request->record, request->cell->style,
+                          oriel_now() - request->moving);
     oriel_cell_leave(request->group, request->cell);
     return succeed(request);
 }
@@ -333,6 +405,10 @@ oriel_status oriel_request_step(oriel_request *request)
         return alone(request);
     if (request->state == REQUEST_QUEUE)
         st = queue(request);
+    if (st == ORIEL_OK && request->state == REQUEST_SHOWN)
+        st = shown(request);
+    if (st == ORIEL_OK && request->state == REQUEST_READ)
+        st = read_others(request);
     if (st == ORIEL_OK && request->state == REQUEST_LANE)
         return lane(request);
     if (st == ORIEL_OK && request->state == REQUEST_ENTER)

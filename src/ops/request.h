@@ -9,7 +9,9 @@
 
 enum request_state {
     REQUEST_QUEUE, /* an ordered call that has yet to arrive in the group's lane */
-    REQUEST_LANE,  /* it has arrived there, and there is where it is carried out */
+    REQUEST_LANE,  /* it has arrived there, and is over when all have */
+    REQUEST_SHOWN, /* it has arrived there, but takes more than the lane */
+    REQUEST_READ,  /* all have; it reads the others' memory, then arrives once more */
     REQUEST_ENTER,
     REQUEST_ARRIVED,
     REQUEST_TRANSFER
@@ -29,6 +31,8 @@ struct oriel_request {
     struct ragged_slice *slices; /* what the others' streams began with */
 
     enum request_state state;
+    int wide;         /* ordered calls: takes two numbers in the lane */
+    uint64_t call;    /* ... the one it is at */
     oriel_seat *seat; /* ordered calls: the rank's place in the lane; NULL: none to look for */
     lane_scan scan;
     heap_cell *cell;
@@ -37,7 +41,7 @@ struct oriel_request {
     uint32_t published, reduced, gathered; /* own progress in staged mode */
     int owes;      /* staged: members that this one has yet to count as finished */
     int unchecked; /* ragged: members whose slices have not been looked at */
-    double moving; /* staged: since when, on the member that learns from it */
+    double moving; /* since when its data moves, for who learns from it */
     int parked;
     uint32_t polls;
     double begun;

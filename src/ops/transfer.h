@@ -50,8 +50,14 @@ void oriel_staged_expose(oriel_request *request);
 
 /* ---- pulled (pull.c) ---------------------------------------------------------------- */
 
+/* By a cell: as oriel_transfer_expose and oriel_transfer_step. */
 oriel_status oriel_pull_expose(oriel_request *request);
 oriel_status oriel_pull_step(oriel_request *request);
+/* By the lane: before arriving; once all have; then reads all, once. ORIEL_IN_PROGRESS:
+ * somebody is gone; another failure has revoked the comm. */
+void oriel_pull_show(oriel_request *request);
+int oriel_pull_agreed(const oriel_request *request);
+oriel_status oriel_pull_lane(oriel_request *request);
 
 /* ---- all_reduce (all_reduce.c) ------------------------------------------------------ */
 

@@ -17,10 +17,11 @@ static int missing_rank(const oriel_request *request)
 
     if (request->cell != NULL)
         return oriel_cell_missing(group, request->cell);
-    if (request->state == REQUEST_LANE && request->scan.at < group->n)
+    if ((request->state == REQUEST_LANE || request->state == REQUEST_SHOWN) &&
+        request->scan.at < group->n)
         index = request->scan.at;
-    if (request->state == REQUEST_QUEUE)
-        index = oriel_lane_behind(request->seat, request->key.count);
+    if (request->state == REQUEST_QUEUE || request->state == REQUEST_READ)
+        index = oriel_lane_behind(request->seat, request->call);
     return index >= 0 ? group->ranks[index] : -1;
 }
 
@@ -176,7 +177,7 @@ void oriel_verdict_mismatch(const oriel_group *group, const heap_cell *cell)
 void oriel_verdict_differ(const oriel_request *request, int index)
 {
     abort_different(request->comm, &request->record, request->rank,
-                    oriel_lane_record(request->seat, request->key.count, index),
+                    oriel_lane_record(request->seat, request->call, index),
                     request->group->ranks[index]);
 }
 
