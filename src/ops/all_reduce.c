@@ -1,5 +1,5 @@
-/* all_reduce through a channel, of more than two members: each reduces a slice of
- * every chunk, so that nobody reads all of everybody's. An element is the reduction
+/* all_reduce through a channel: each member reduces a slice of every chunk, so that
+ * nobody reads all of everybody's. An element is the reduction
  * of the members' elements in group order, as in all other modes: the same bits.
  *
  * Within a chunk, member j reduces slice j: it finds the others' slices j in their

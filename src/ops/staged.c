@@ -223,7 +223,7 @@ static oriel_status gather(oriel_request *request, const struct stage *s, uint32
 
 static int two_shot(const oriel_request *request)
 {
-    return request->op.kind == ORIEL_KIND_ALL_REDUCE && request->record.n > 2;
+    return request->op.kind == ORIEL_KIND_ALL_REDUCE;
 }
 
 /* Who publishes nothing counts as one ahead of what it has gathered: then whoever is

@@ -61,7 +61,7 @@ oriel_status oriel_pull_lane(oriel_request *request);
 
 /* ---- all_reduce (all_reduce.c) ------------------------------------------------------ */
 
-/* Staged, more than two members: does each phase's next chunk if it may; returns how
+/* Staged: does each phase's next chunk if it may; returns how
  * many were done. */
 int oriel_two_shot_round(oriel_request *request, const struct stage *s);
 
