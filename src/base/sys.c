@@ -63,12 +63,9 @@ static void real_advise_huge(void *addr, size_t bytes)
     madvise(addr, bytes, MADV_HUGEPAGE);
 }
 
-static ssize_t real_read_memory(pid_t pid, void *dst, const void *src, size_t bytes)
+static ssize_t real_read_memory(pid_t pid, const struct iovec *to, const struct iovec *from, int n)
 {
-    struct iovec to = {dst, bytes};
-    struct iovec from = {(void *)(uintptr_t)src, bytes};
-
-    return process_vm_readv(pid, &to, 1, &from, 1, 0);
+    return process_vm_readv(pid, to, (unsigned long)n, from, (unsigned long)n, 0);
 }
 
 static int real_close(int fd)

@@ -10,6 +10,7 @@
 #include <stdint.h>
 #include <sys/socket.h>
 #include <sys/types.h>
+#include <sys/uio.h>
 
 typedef struct oriel_sys {
     void *(*alloc)(size_t bytes); /* zeroed */
@@ -19,8 +20,8 @@ typedef struct oriel_sys {
     void *(*map)(size_t bytes, int fd); /* shared, read-write; NULL on failure */
     void (*unmap)(void *addr, size_t bytes);
     void (*advise_huge)(void *addr, size_t bytes); /* a wish: may do nothing */
-    /* Copies memory of another process: how many bytes. */
-    ssize_t (*read_memory)(pid_t pid, void *dst, const void *src, size_t bytes);
+    /* Copies parts of another process's memory, in order: how many bytes. */
+    ssize_t (*read_memory)(pid_t pid, const struct iovec *to, const struct iovec *from, int n);
     int (*close)(int fd);
     int (*socket)(int domain, int type, int protocol);
     int (*bind)(int fd, const struct sockaddr *addr, socklen_t len);

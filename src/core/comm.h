@@ -158,6 +158,9 @@ void oriel_watch_stop(oriel_comm *comm);
 void oriel_reads_show(oriel_comm *comm);
 /* Local: looks for those of all others and notes whether it found them. */
 void oriel_reads_probe(oriel_comm *comm);
+/* Copies memory of `process`, this one or another. ORIEL_ERR_PEER: it is gone. */
+oriel_status oriel_reads_copy(const oriel_comm *comm, int process, void *dst, const void *src,
+                              size_t bytes);
 /* Whether each process of the group can read the memory of the others. */
 int oriel_group_reads(const oriel_group *group);
 

@@ -15,13 +15,18 @@ void oriel_reads_show(oriel_comm *comm)
     proc->token_at = (uint64_t)(uintptr_t)&comm->token;
 }
 
-static int finds_token(const oriel_comm *comm, const heap_proc *proc)
+oriel_status oriel_reads_copy(const oriel_comm *comm, int process, void *dst, const void *src,
+                              size_t bytes)
 {
-    uint64_t found = 0;
+    const heap_proc *proc = &comm->heap.procs[process];
+    uint64_t token = 0;
+    oriel_status st = comm->fabric->memory_read(proc->pid, dst, src, bytes,
+                                                (const void *)(uintptr_t)proc->token_at, &token);
 
-    return comm->fabric->memory_read(proc->pid, &found, (const void *)(uintptr_t)proc->token_at,
-                                     sizeof found) == ORIEL_OK &&
-           found == proc->token;
+    if (st == ORIEL_OK && token != proc->token)
+        return oriel_fail(ORIEL_ERR_PEER, "pid %d is not process %d any more", (int)proc->pid,
+                          process);
+    return st;
 }
 
 void oriel_reads_probe(oriel_comm *comm)
@@ -29,7 +34,7 @@ void oriel_reads_probe(oriel_comm *comm)
     uint32_t reads = comm->num_processes > 1 && comm->heap.header->direct;
 
     for (int p = 0; reads && p < comm->num_processes; p++)
-        reads = p == comm->process || finds_token(comm, &comm->heap.procs[p]);
+        reads = oriel_reads_copy(comm, p, NULL, NULL, 0) == ORIEL_OK;
     atomic_store(&comm->heap.procs[comm->process].reads, reads);
 }
 

@@ -390,11 +390,13 @@ static int fault_member_alive(const oriel_segment *segment, int member)
     return plan.inner->member_alive(segment, member);
 }
 
-static oriel_status fault_memory_read(int pid, void *dst, const void *src, size_t bytes)
+static oriel_status fault_memory_read(int pid, void *dst, const void *src, size_t bytes,
+                                      const void *token, uint64_t *token_p)
 {
     oriel_status st = strike_local(MEMORY_READ);
 
-    return st == ORIEL_OK ? mark(plan.inner->memory_read(pid, dst, src, bytes)) : st;
+    return st == ORIEL_OK ? mark(plan.inner->memory_read(pid, dst, src, bytes, token, token_p))
+                          : st;
 }
 
 static oriel_status fault_operation(void)

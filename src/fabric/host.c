@@ -305,18 +305,24 @@ static int host_member_alive(const oriel_segment *segment, int member)
     return oriel_sys_now->locked_byte(segment->fd, member) != 0;
 }
 
-static oriel_status host_memory_read(int pid, void *dst, const void *src, size_t bytes)
+static oriel_status host_memory_read(int pid, void *dst, const void *src, size_t bytes,
+                                     const void *token, uint64_t *token_p)
 {
-    for (size_t done = 0; done < bytes;) {
-        ssize_t got = oriel_sys_now->read_memory(pid, (char *)dst + done, (const char *)src + done,
-                                                 bytes - done);
-        if (got <= 0)
-            return oriel_fail(errno == ESRCH ? ORIEL_ERR_PEER : ORIEL_ERR_SYSTEM,
+    for (size_t done = 0;;) {
+        size_t left = bytes - done;
+        struct iovec to[] = {{(char *)dst + done, left}, {token_p, sizeof *token_p}};
+        struct iovec from[] = {{(char *)(uintptr_t)src + done, left},
+                               {(void *)(uintptr_t)token, sizeof *token_p}};
+        ssize_t got = oriel_sys_now->read_memory(pid, to, from, 2);
+
+        if (got == (ssize_t)(left + sizeof *token_p))
+            return ORIEL_OK;
+        if (got <= 0 || got > (ssize_t)left)
+            return oriel_fail(got < 0 && errno == ESRCH ? ORIEL_ERR_PEER : ORIEL_ERR_SYSTEM,
                               "host fabric: reading %zu bytes of process %d failed: %s", bytes, pid,
-                              got == 0 ? "nothing came" : strerror(errno));
+                              got < 0 ? strerror(errno) : "not all of it is there");
         done += (size_t)got;
     }
-    return ORIEL_OK;
 }
 
 static oriel_status host_operation(void)

@@ -76,14 +76,16 @@ static const void *send_of(const oriel_request *request, int index)
     return (const void *)(uintptr_t)shown_by(request, index)->send;
 }
 
+/* Another rank of this process may fail and free its `send` meanwhile as well, so that
+ * is read in the same careful way. */
 static oriel_status read_member(oriel_request *request, int from, char *dst, const char *src,
                                 size_t bytes)
 {
     const oriel_comm *comm = request->comm;
-    int process = comm->heap.ranks[request->group->ranks[from]].process;
 
-    if (process != comm->process)
-        return comm->fabric->memory_read(comm->heap.procs[process].pid, dst, src, bytes);
+    if (from != request->index)
+        return oriel_reads_copy(comm, comm->heap.ranks[request->group->ranks[from]].process, dst,
+                                src, bytes);
     oriel_op_copy(dst, src, bytes, 0);
     return ORIEL_OK;
 }
@@ -157,8 +159,8 @@ oriel_status oriel_pull_step(oriel_request *request)
         return ORIEL_ERR_REVOKED;
     if (request->gathered == 0) {
         st = pull_all(request);
-        if (st == ORIEL_ERR_PEER) /* its end will be noticed */
-            return ORIEL_IN_PROGRESS;
+        if (st == ORIEL_ERR_PEER || oriel_comm_aborted(request->comm))
+            return ORIEL_IN_PROGRESS; /* its end will be noticed */
         if (st != ORIEL_OK && oriel_cell_revoke(request->cell))
             abort_read(request, st);
         if (st != ORIEL_OK || !oriel_cell_finish(request->cell, 1))
