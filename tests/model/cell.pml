@@ -1,6 +1,6 @@
 /* The life of a cell, as in src/core/cell.c: enter, arrive, revoke, leave, and
- * the comm's abort word. Included by eager.pml, staged.pml and direct.pml, which
- * add what happens between arrive and leave and define, before the include,
+ * the comm's abort word. Included by eager.pml, staged.pml, direct.pml and pull.pml,
+ * which add what happens between arrive and leave and define, before the include,
  * COMMITTED(w), BLOCK_FIELDS and block_reset(b, i). docs/protocol.md says what
  * each step is for.
  *
@@ -98,6 +98,8 @@
 #define FINISH_AFTER_RED        34
 #define FINISH_CHECKS_REVOKED   35
 #define SUCCESS_AFTER_COMMIT    36
+#define FINISH_AFTER_PUB        37
+#define GOT_WAITS_FOR_PUB       38
 
 #define TOUCH_AFTER_ALL_ARRIVED 40
 #define CLAIM_BEFORE_TOUCH      41
@@ -105,6 +107,11 @@
 #define REVOKER_DRAINS          43
 #define OBSERVER_DRAINS         44
 #define COUNT_AFTER_TOUCH       45
+
+#define READ_AFTER_ALL_ARRIVED  50
+#define COUNT_AFTER_READ        51
+#define IN_PLACE_SHOWS_A_COPY   52
+#define NOTHING_READ_OF_THE_DEAD 53
 
 /* The comm's abort word. */
 #define CLEAR   0

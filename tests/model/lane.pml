@@ -1,14 +1,18 @@
 /* The lane of a group, as in src/core/lane.c: one word per member and slot, which
- * its owner sets to ARRIVED(s) and a peer that gives up to SEALED(s), and one
- * count of completed operations per member. docs/protocol.md says what each step
- * is for.
+ * its owner alone sets to its call, one seal per slot, by which those who give up
+ * and those who see all words agree, and one count of completed operations per
+ * member. docs/protocol.md says what each step is for.
  *
  * The conventions are those of cell.pml: one step is one access to memory that
  * others may change meanwhile, a poll is a blocking guard, a deadline is a choice
  * that is always open, names in g_ are ghosts. A scan over all words is one step:
  * what it looks for, once true, stays true while the member is in the operation
  * (and that is asserted). The comm's abort word is one step here; cell.pml has it
- * in detail. */
+ * in detail.
+ *
+ * An arrival is a plain store: it stays in its member's store buffer, seen by that
+ * member alone, until it is flushed, at any time (store_buffers) or by the member's
+ * fence. No compare-and-swap flushes it here, although some processors' do. */
 
 #ifndef N
 #define N 2             /* members: 2 or 3 */
@@ -48,25 +52,28 @@
 
 #define KEEPS(rule) (WITHOUT != rule)
 
-#define ARRIVE_CHECKS_SEALED    1
-#define SEAL_CHECKS_ARRIVED     2
-#define SEAL_IS_ONE_STEP        3
-#define GIVING_UP_SEALS         4
-#define SEAL_AFTER_OWN_ARRIVAL  5
-#define SUCCESS_NEEDS_ALL       6
-#define RECORDS_ARE_COMPARED    7
-#define FAILURE_ABORTS_COMM     8
-#define ENTRY_CHECKS_ABORT      9
-#define WAIT_POLLS_ABORT        10
-#define WAIT_HAS_DEADLINE       11
-#define WRITE_WAITS_FOR_ROOM    12
-#define ROOM_ASKS_ALL           13
-#define DONE_HAS_A_COUNTER      14
-#define DONE_AFTER_READ         15
-#define DONE_IS_A_PREFIX        16
-#define PAYLOAD_BEFORE_ARRIVE   17
-#define LARGE_COMMITS_IN_CELL   18
-#define LARGE_REVOKES_CELL      19
+#define FENCE_BEFORE_SEAL      1
+#define ALL_THERE_READS_SEAL   2
+#define GIVING_UP_SEALS        3
+#define SEAL_BEFORE_LOOK       4
+#define SEAL_LOOKS_AGAIN       5
+#define DECIDED_ONCE           6
+#define SEAL_NAMES_ITS_CALL    7
+#define SEAL_AFTER_OWN_ARRIVAL 8
+#define SUCCESS_NEEDS_ALL      9
+#define RECORDS_ARE_COMPARED   10
+#define FAILURE_ABORTS_COMM    11
+#define ENTRY_CHECKS_ABORT     12
+#define WAIT_POLLS_ABORT       13
+#define WAIT_HAS_DEADLINE      14
+#define WRITE_WAITS_FOR_ROOM   15
+#define ROOM_ASKS_ALL          16
+#define DONE_HAS_A_COUNTER     17
+#define DONE_AFTER_READ        18
+#define DONE_IS_A_PREFIX       19
+#define PAYLOAD_BEFORE_ARRIVE  20
+#define LARGE_COMMITS_IN_CELL  21
+#define LARGE_REVOKES_CELL     22
 
 #define WHY_NOTHING  0
 #define WHY_LATE     1
@@ -83,10 +90,25 @@
 
 typedef Slot {
     byte seq;           /* the word: whose operation it is, ... */
-    bit sealed;         /* ... ARRIVED or SEALED, ... */
     byte bound;         /* ... and what its owner had completed when it arrived */
     byte record;
     byte payload;
+}
+
+typedef Buffer {
+    byte seq;           /* of the word that is under way; 0: none */
+    byte bound;
+}
+
+/* How the operation of a seal stands. */
+#define NOT_SEALED 0
+#define SEALING    1    /* somebody gives up; to be decided */
+#define REVOKED    2
+#define COMMITTED  3
+
+typedef Seal {
+    byte seq;
+    byte state;
 }
 
 typedef Cell {
@@ -95,6 +117,8 @@ typedef Cell {
 }
 
 Slot slot[N * D];
+Buffer buffer[N];
+Seal seal[D];
 byte completed[N];      /* all up to this one; written by the member alone */
 Cell cell[OPS + 1];
 byte abort_why;         /* the comm's abort word and record */
@@ -111,9 +135,13 @@ byte g_result[(OPS + 1) * N];
     (((LARGE >> ((s) - 1)) & 1) + 1 + ((j) == N - 1 && (s) == MISMATCH -> 100 : 0))
 #define IS_LARGE(s) (RECORD(me, s) == 2)
 
-#define HAS_ARRIVED(j, s) (WORD(j, s).seq == s && !WORD(j, s).sealed)
-#define IS_SEALED(j, s)   (WORD(j, s).seq == s && WORD(j, s).sealed)
-#define IS_UNLIKE(j, s)   (HAS_ARRIVED(j, s) && WORD(j, s).record != RECORD(me, s))
+/* As seen by a member that has arrived itself. */
+#define HAS_ARRIVED(j, s) ((j) == me || WORD(j, s).seq == s)
+#define IS_UNLIKE(j, s)   (WORD(j, s).seq == s && WORD(j, s).record != RECORD(me, s))
+
+#define SEAL(s) seal[(s) % D]
+#define IS_OF(s) (SEAL(s).seq == s || !KEEPS(SEAL_NAMES_ITS_CALL) && SEAL(s).seq != 0)
+#define SEALED(s, verdict) (IS_OF(s) && SEAL(s).state == verdict)
 
 #define OF_ALL(is, s)  (is(0, s) && is(1, s) && is(N - 1, s))
 #define OF_SOME(is, s) (is(0, s) || is(1, s) || is(N - 1, s))
@@ -138,45 +166,97 @@ inline lane_write()
     d_step { WORD(me, s).record = RECORD(me, s); WORD(me, s).payload = s }
 }
 
+inline flush(m)
+{
+    if
+    :: buffer[m].seq != 0 ->
+       assert(WORD(m, buffer[m].seq).seq <= buffer[m].seq);
+       WORD(m, buffer[m].seq).bound = buffer[m].bound;
+       WORD(m, buffer[m].seq).seq = buffer[m].seq;
+       buffer[m].bound = 0;
+       buffer[m].seq = 0
+    :: else
+    fi
+}
+
 inline lane_arrive()
 {
     d_step {
-        assert(WORD(me, s).seq <= s); /* a word beyond the own operation */
+        flush(me); /* stores stay in order */
+        buffer[me].seq = s;
+        buffer[me].bound = completed[me];
+        state[s] = ARRIVED
+    }
+}
+
+/* ---- commit and revoke ------------------------------------------------- */
+
+/* All are there: leaves state == GOOD, or FAILED when that was found too late.
+ * Fence, look at the seal and decision are one step: a flush could have come
+ * later just as well, and a seal that is up stays up until it is decided. */
+inline lane_commit()
+{
+    d_step {
         if
-        :: IS_SEALED(me, s) && KEEPS(ARRIVE_CHECKS_SEALED) -> state[s] = FAILED
+        :: KEEPS(FENCE_BEFORE_SEAL) -> flush(me)
+        :: else
+        fi;
+        state[s] = GOOD;
+        if
+        :: !KEEPS(ALL_THERE_READS_SEAL)
         :: else ->
-           WORD(me, s).seq = s;
-           WORD(me, s).sealed = 0;
-           WORD(me, s).bound = completed[me];
-           state[s] = ARRIVED
+           if
+           :: SEALED(s, SEALING) -> SEAL(s).state = COMMITTED
+           :: SEALED(s, REVOKED) -> state[s] = FAILED
+           :: else
+           fi
         fi
     }
 }
 
-/* ---- revoke ------------------------------------------------------------ */
-
-#define SEALABLE(j, s) (!HAS_ARRIVED(j, s) || !KEEPS(SEAL_CHECKS_ARRIVED))
-
-inline seal_word()
+inline seal_open()
 {
     d_step {
-        assert(WORD(j, s).seq <= s || !KEEPS(SEAL_AFTER_OWN_ARRIVAL));
-        WORD(j, s).seq = s;
-        WORD(j, s).sealed = 1;
-        state[s] = FAILED;
-        j = 0
+        if
+        :: IS_OF(s)
+        :: else -> SEAL(s).seq = s; SEAL(s).state = SEALING
+        fi
     }
 }
 
-/* Makes it impossible that s commits, unless it has: one sealed word will do. */
+inline seal_look()
+{
+    d_step {
+        flush(me);
+        verdict = (OF_ALL(HAS_ARRIVED, s) && KEEPS(SEAL_LOOKS_AGAIN) -> COMMITTED : REVOKED)
+    }
+}
+
+/* As the code does: whatever is found instead of the open seal counts. */
+inline seal_decide()
+{
+    d_step {
+        if
+        :: SEALED(s, SEALING) || !KEEPS(DECIDED_ONCE) -> SEAL(s).state = verdict
+        :: else
+        fi;
+        if
+        :: SEAL(s).state == REVOKED -> state[s] = FAILED
+        :: else
+        fi;
+        verdict = 0
+    }
+}
+
+/* Makes it impossible that s commits, unless it has: leaves state == FAILED, or
+ * as it was. */
 inline lane_seal()
 {
-    do
-    :: j < N && !SEALABLE(j, s) -> j++
-    :: atomic { j < N && SEALABLE(j, s) && KEEPS(SEAL_IS_ONE_STEP) -> seal_word(); break }
-    :: j < N && SEALABLE(j, s) && !KEEPS(SEAL_IS_ONE_STEP) -> seal_word(); break
-    :: atomic { j == N -> j = 0; break }
-    od
+    if
+    :: KEEPS(SEAL_BEFORE_LOOK) -> seal_open(); seal_look()
+    :: else -> seal_look(); seal_open()
+    fi;
+    seal_decide()
 }
 
 /* ---- complete ---------------------------------------------------------- */
@@ -186,7 +266,7 @@ inline lane_read()
 {
     d_step {
         for (j : 0 .. N - 1) {
-            assert(WORD(j, s).seq == s && WORD(j, s).payload == s)
+            assert(HAS_ARRIVED(j, s) && WORD(j, s).payload == s)
         }
         j = 0
     }
@@ -219,8 +299,8 @@ inline comm_abort(reason)
     }
 }
 
-/* Fails with what revoked the comm. Who sealed a word writes the record right
- * after; it may be dead or slow. */
+/* Fails with what revoked the comm. Who revoked the operation writes the record
+ * right after; it may be dead or slow. */
 inline call_fail()
 {
     if
@@ -286,34 +366,35 @@ inline call_succeed()
 }
 
 #define UNDECIDED(x)                                                           \
-    (!OF_ALL(HAS_ARRIVED, x) && !OF_SOME(IS_SEALED, x) && !OF_SOME(IS_UNLIKE, x))
-#define COMMITTED(x)                                                           \
+    (!OF_ALL(HAS_ARRIVED, x) && !SEALED(x, COMMITTED) && !OF_SOME(IS_UNLIKE, x))
+#define ALL_THERE(x)                                                           \
     ((OF_ALL(HAS_ARRIVED, x) || !KEEPS(SUCCESS_NEEDS_ALL)) &&                  \
      (!OF_SOME(IS_UNLIKE, x) || !KEEPS(RECORDS_ARE_COMPARED)))
 
-/* What the rank's thread can do for its operation x. */
+/* What the rank's thread can do for its operation x; operations arrive in order. */
 #define STEPS_OF(x)                                                            \
-    :: atomic { state[x] == WANTS && ROOM(x) -> s = x }; \
+    :: atomic { state[x] == WANTS && state[(x) - 1] != WANTS && ROOM(x) -> s = x }; \
        if                                                                      \
        :: KEEPS(PAYLOAD_BEFORE_ARRIVE) -> lane_write(); lane_arrive()          \
        :: else -> lane_arrive(); lane_write()                                  \
        fi;                                                                     \
-       if                                                                      \
-       :: state[s] == FAILED -> call_fail()                                    \
-       :: else -> s = 0                                                        \
-       fi                                                                      \
+       s = 0                                                                   \
     :: atomic { state[x] == WANTS && GIVES_UP -> s = x; state[x] = FAILED;     \
                 why = (ABORTED -> WHY_NOTHING : WHY_LATE) };                   \
        if                                                                      \
        :: KEEPS(SEAL_AFTER_OWN_ARRIVAL)                                        \
-       :: else -> lane_seal()                                                  \
+       :: else -> seal_open(); d_step { verdict = REVOKED; seal_decide() }     \
        fi;                                                                     \
        call_fail()                                                             \
-    :: atomic { state[x] == ARRIVED && !IS_LARGE(x) && COMMITTED(x) -> s = x };\
-       call_succeed()                                                          \
-    :: atomic { state[x] == ARRIVED && OF_SOME(IS_SEALED, x) -> s = x; state[x] = FAILED }; \
+    :: atomic { state[x] == ARRIVED && !IS_LARGE(x) && ALL_THERE(x) -> s = x; lane_commit() }; \
+       if                                                                      \
+       :: state[s] == GOOD -> call_succeed()                                   \
+       :: else -> call_fail()                                                  \
+       fi                                                                      \
+    :: atomic { state[x] == ARRIVED && !IS_LARGE(x) && SEALED(x, REVOKED) ->   \
+                s = x; state[x] = FAILED };                                    \
        call_fail()                                                             \
-    :: atomic { (state[x] == ARRIVED || state[x] == INSIDE) && OF_SOME(IS_UNLIKE, x) && \
+    :: atomic { state[x] == ARRIVED && !IS_LARGE(x) && OF_SOME(IS_UNLIKE, x) &&\
                 KEEPS(RECORDS_ARE_COMPARED) -> s = x; state[x] = FAILED; why = WHY_MISMATCH }; \
        call_fail()                                                             \
     :: atomic { state[x] == ARRIVED && !IS_LARGE(x) && UNDECIDED(x) && GIVES_UP -> s = x; \
@@ -355,7 +436,7 @@ inline call_succeed()
 
 proctype member(byte me)
 {
-    byte begun, returned, s, j, why;
+    byte begun, returned, s, j, why, verdict;
     byte state[OPS + 3];
     bit over[OPS + 3];
     bit g_late[OPS + 3];
@@ -385,12 +466,22 @@ proctype member(byte me)
             over[j] = 0;
             g_late[j] = 0
         }
-        begun = 0; returned = 0; s = 0; j = 0; why = 0;
+        begun = 0; returned = 0; s = 0; j = 0; why = 0; verdict = 0;
         g_gone[me] = 1
     }
 }
 
 /* ---- the world around -------------------------------------------------- */
+
+proctype store_buffers()
+{
+end:
+    do
+    :: d_step { buffer[0].seq != 0 -> flush(0) }
+    :: d_step { buffer[1].seq != 0 -> flush(1) }
+    :: d_step { buffer[N - 1].seq != 0 -> flush(N - 1) }
+    od
+}
 
 proctype fate()
 {
@@ -417,6 +508,7 @@ init
         for (r : 0 .. N - 1) {
             run member(r)
         }
+        run store_buffers();
         if
         :: DEATHS -> run fate()
         :: else

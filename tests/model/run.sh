@@ -39,14 +39,27 @@ staged-death-two-slots   | staged | -DDEATHS=1 -DROUNDS=1 -DK=3 -DD=2 |
 staged-death-three       | staged | -DDEATHS=1 -DN=3 -DROUNDS=1 -DCOARSE=1 |
 staged-mismatch          | staged | -DMISMATCH=1 |
 staged-revoked           | staged | -DSTRANGER=1 |
+one-shot-reuse           | staged | -DONE_SHOT=1 |
+one-shot-three           | staged | -DONE_SHOT=1 -DN=3 -DK=3 -DD=2 -DROUNDS=1 -DCOARSE=1 |
+one-shot-late            | staged | -DONE_SHOT=1 -DDEADLINES=1 |
+one-shot-death           | staged | -DONE_SHOT=1 -DDEATHS=1 |
+pull-reuse               | pull   | |
+pull-late                | pull   | -DDEADLINES=1 -DABSENT=1 |
+pull-late-three          | pull   | -DDEADLINES=1 -DN=3 -DROUNDS=1 -DCOARSE=1 |
+pull-death               | pull   | -DDEATHS=1 |
+pull-death-three         | pull   | -DDEATHS=1 -DN=3 -DROUNDS=1 -DCOARSE=1 |
+pull-mismatch            | pull   | -DMISMATCH=1 |
+pull-revoked             | pull   | -DSTRANGER=1 |
 direct-reuse             | direct | |
 direct-one-chunk         | direct | -DK=1 -DDEADLINES=1 |
 direct-late              | direct | -DDEADLINES=1 -DABSENT=1 |
 direct-late-three        | direct | -DDEADLINES=1 -DN=3 -DROUNDS=1 |
 direct-mismatch          | direct | -DMISMATCH=1 |
 direct-revoked           | direct | -DSTRANGER=1 |
+pool-half                | pool   | |
 bell-wakes               | bell   | |
 bell-death               | bell   | -DDEATHS=1 |
+ring-three               | ring   | |
 lane-three               | lane   | -DN=3 |
 lane-one-slot            | lane   | -DD=1 |
 lane-started             | lane   | -DOPEN=2 |
@@ -104,6 +117,24 @@ FINISH_CHECKS_REVOKED   | -DDEADLINES=1 | agreement
 SUCCESS_AFTER_COMMIT    | -DDEADLINES=1 | agreement
 WAIT_POLLS_ABORT        | -DDEATHS=1 | return
 ROWS
+    mutants one-shot staged ' -DONE_SHOT=1' <<'ROWS'
+PUB_WAITS_FOR_GOT       | | slots
+GOT_WAITS_FOR_PUB       | | slots
+FINISH_AFTER_PUB        | -DDEATHS=1 | return
+ROWS
+    mutants pull <<'ROWS'
+REVOKE_CHECKS_COMMIT    | -DDEADLINES=1 | agreement
+READ_AFTER_ALL_ARRIVED  | | touch
+COUNT_AFTER_READ        | | touch
+FINISH_CHECKS_REVOKED   | -DDEADLINES=1 | touch
+SUCCESS_AFTER_COMMIT    | | touch
+IN_PLACE_SHOWS_A_COPY   | | touch
+NOTHING_READ_OF_THE_DEAD | -DDEATHS=1 | touch
+WAIT_POLLS_ABORT        | -DDEATHS=1 | return
+ROWS
+    mutants pool <<'ROWS'
+HALF_IS_THE_OWNERS      | | return
+ROWS
     mutants direct <<'ROWS'
 REVOKE_CHECKS_COMMIT    | -DDEADLINES=1 | agreement
 RESET_AT_CREATE         | | return
@@ -125,12 +156,20 @@ WAKE_ALL                | | return
 WATCH_RINGS             | -DDEATHS=1 | return
 TAKE_BACK               | | leak
 ROWS
+    mutants ring <<'ROWS'
+WHO_FINDS_FULL_RINGS    | | return
+FENCE_BEFORE_SLEEPERS   | | return
+FENCE_BEFORE_LAST_LOOK  | | return
+ROWS
     mutants lane <<'ROWS'
-ARRIVE_CHECKS_SEALED    | -DDEADLINES=1 | agreement
-SEAL_CHECKS_ARRIVED     | -DDEADLINES=1 | agreement
-SEAL_IS_ONE_STEP        | -DDEADLINES=1 | agreement
+FENCE_BEFORE_SEAL       | -DDEADLINES=1 | agreement
+ALL_THERE_READS_SEAL    | -DDEADLINES=1 | agreement
 GIVING_UP_SEALS         | -DDEADLINES=1 | agreement
-SEAL_AFTER_OWN_ARRIVAL  | -DDEADLINES=1 -DOPEN=2 | agreement
+SEAL_BEFORE_LOOK        | -DDEADLINES=1 | agreement
+SEAL_LOOKS_AGAIN        | -DDEADLINES=1 | agreement
+DECIDED_ONCE            | -DDEADLINES=1 | agreement
+SEAL_NAMES_ITS_CALL     | -DDEADLINES=1 -DD=1 | return
+SEAL_AFTER_OWN_ARRIVAL  | -DDEADLINES=1 -DD=1 | agreement
 SUCCESS_NEEDS_ALL       | | payload
 RECORDS_ARE_COMPARED    | -DMISMATCH=1 | mismatch
 FAILURE_ABORTS_COMM     | -DDEADLINES=1 | later
@@ -148,10 +187,10 @@ LARGE_REVOKES_CELL      | -DLARGE=1 -DDEADLINES=1 | agreement
 ROWS
 }
 
-mutants() {
+mutants() { # name [model options]
     while IFS='|' read -r rule options breaks; do
         rule=${rule%% *}
-        echo "$1-without-$rule | $1 | -DWITHOUT=$rule$options | $breaks"
+        echo "$1-without-$rule | ${2:-$1} | -DWITHOUT=$rule$3$options | $breaks"
     done
 }
 
@@ -165,7 +204,7 @@ message_of() {
     later) echo 'assertion violated.*g_late' ;;
     freed) echo 'assertion violated.*(used|taken|g_inside|left)' ;;
     slots) echo 'assertion violated.*(slot|slice)' ;;
-    touch) echo 'assertion violated.*buffer' ;;
+    touch) echo 'assertion violated.*(buffer|g_wrong)' ;;
     leak) echo 'assertion violated.*sleepers' ;;
     return) echo 'invalid end state' ;;
     esac

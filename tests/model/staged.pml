@@ -1,6 +1,8 @@
 /* STAGED: a pipeline of K chunks through D staging slots for each member, with
  * three counters for each member that only their owner writes. The reduced
  * slice replaces the own slice in the own slot. Commit point: finished == n.
+ * In one shot nothing is reduced in between: the published chunks themselves are
+ * gathered, and two counters are enough.
  *
  * The three steps of a chunk are taken in any order their guards allow, so
  * whatever order the code prefers is among those checked. */
@@ -10,6 +12,9 @@
 #endif
 #ifndef D
 #define D 1             /* slots */
+#endif
+#ifndef ONE_SHOT
+#define ONE_SHOT 0      /* 1: nothing but all_reduce of more than two is in two */
 #endif
 
 #define COMMITTED(w) (cell[w].finished == N)
@@ -46,18 +51,23 @@ inline chunk_reduce(k)
 inline chunk_gather(k)
 {
     for (i : 0 .. N - 1) {
-        assert(MINE.slice[PLACE(i, k)] == TAG(k))
+        assert(ONE_SHOT || MINE.slice[PLACE(i, k)] == TAG(k));
+        assert(!ONE_SHOT || MINE.slot[PLACE(i, k)] == TAG(k))
     }
     i = 0
 }
 
 #define CAN_PUB (pub < K && (ALL(got, pub + 1 - D) || !KEEPS(PUB_WAITS_FOR_GOT)))
-#define CAN_RED (red < pub && (ALL(pub, red + 1) || !KEEPS(RED_WAITS_FOR_PUB)))
-#define CAN_GET (got < red && (ALL(red, got + 1) || !KEEPS(GOT_WAITS_FOR_RED)))
+#define CAN_RED (!ONE_SHOT && red < pub && (ALL(pub, red + 1) || !KEEPS(RED_WAITS_FOR_PUB)))
+#define CAN_GET                                                                \
+    (!ONE_SHOT && got < red && (ALL(red, got + 1) || !KEEPS(GOT_WAITS_FOR_RED)) || \
+     ONE_SHOT && got < pub && (ALL(pub, got + 1) || !KEEPS(GOT_WAITS_FOR_PUB)))
 
 /* `fresh` tells that the own finish has been counted. */
 #define CAN_FINISH                                                             \
-    (fresh == NONE && (red == K || pub == K && !KEEPS(FINISH_AFTER_RED)) &&    \
+    (fresh == NONE &&                                                          \
+     (red == K || pub == K && (ONE_SHOT || !KEEPS(FINISH_AFTER_RED)) ||        \
+      !KEEPS(FINISH_AFTER_PUB)) &&                                             \
      (!cell[way].revoked || !KEEPS(FINISH_CHECKS_REVOKED)))
 
 #define FORGET_PROGRESS pub = 0; red = 0; got = 0; fresh = NONE
