@@ -47,7 +47,6 @@ pull-reuse               | pull   | |
 pull-late                | pull   | -DDEADLINES=1 -DABSENT=1 |
 pull-late-three          | pull   | -DDEADLINES=1 -DN=3 -DROUNDS=1 -DCOARSE=1 |
 pull-death               | pull   | -DDEATHS=1 |
-pull-death-three         | pull   | -DDEATHS=1 -DN=3 -DROUNDS=1 -DCOARSE=1 |
 pull-mismatch            | pull   | -DMISMATCH=1 |
 pull-revoked             | pull   | -DSTRANGER=1 |
 direct-reuse             | direct | |
@@ -73,12 +72,12 @@ lane-death-late          | lane   | -DDEATHS=1 -DDEADLINES=1 |
 lane-death-three         | lane   | -DDEATHS=1 -DN=3 -DOPS=2 -DD=1 |
 lane-mismatch            | lane   | -DMISMATCH=2 -DOPEN=2 |
 lane-mismatch-three      | lane   | -DMISMATCH=1 -DN=3 -DOPS=2 -DD=1 |
-lane-mismatch-late       | lane   | -DMISMATCH=2 -DDEADLINES=1 -DOPEN=2 |
+lane-mismatch-late       | lane   | -DMISMATCH=2 -DDEADLINES=1 -DOPEN=2 -DOPS=2 |
 lane-mismatch-death      | lane   | -DMISMATCH=1 -DDEATHS=1 |
-lane-revoked             | lane   | -DSTRANGER=1 -DOPEN=2 |
+lane-revoked             | lane   | -DSTRANGER=1 -DOPEN=2 -DOPS=2 |
 lane-large               | lane   | -DLARGE=1 -DOPEN=2 |
-lane-large-late          | lane   | -DLARGE=2 -DDEADLINES=1 -DOPEN=2 |
-lane-large-late-three    | lane   | -DLARGE=1 -DDEADLINES=1 -DN=3 -DOPS=2 -DD=1 |
+lane-large-late          | lane   | -DLARGE=2 -DDEADLINES=1 -DOPEN=2 -DOPS=2 |
+lane-large-late-three    | lane   | -DLARGE=1 -DDEADLINES=1 -DN=3 -DOPS=1 -DD=1 |
 lane-large-death         | lane   | -DLARGE=2 -DDEATHS=1 |
 lane-large-mismatch      | lane   | -DLARGE=1 -DMISMATCH=1 -DN=3 -DOPS=2 |
 lane-large-mismatch-late | lane   | -DLARGE=1 -DMISMATCH=1 -DDEADLINES=1 -DOPEN=2 |
