@@ -24,10 +24,13 @@
 #define D 2             /* slots */
 #endif
 #ifndef OPEN
-#define OPEN 1          /* operations a member has open at once: 1 (blocking) or 2 */
+#define OPEN 1          /* numbers a member has open at once: 1 (blocking) to 3 */
 #endif
 #ifndef LARGE
-#define LARGE 0         /* bit s-1: operation s is announced here, carried out in a cell */
+#define LARGE 0         /* bit s-1: operation s takes more than the lane, and number s+1 too */
+#endif
+#ifndef PULL
+#define PULL 0          /* 1: large ones read the others' memory; 0: they meet in a cell */
 #endif
 #ifndef DEATHS
 #define DEATHS 0        /* 1: the first member may die, anywhere */
@@ -74,6 +77,9 @@
 #define PAYLOAD_BEFORE_ARRIVE  20
 #define LARGE_COMMITS_IN_CELL  21
 #define LARGE_REVOKES_CELL     22
+#define READ_AFTER_ALL_SHOWN   23
+#define READ_BEFORE_SECOND     24
+#define SECOND_COMMITS         25
 
 #define WHY_NOTHING  0
 #define WHY_LATE     1
@@ -84,7 +90,10 @@
 /* Where an operation of one member stands. */
 #define WANTS   1       /* begun, waits for room */
 #define ARRIVED 2
-#define INSIDE  3       /* a large one, in its cell */
+#define SHOWN   3       /* a large one: all have arrived, ... */
+#define INSIDE  4       /* ... it is in its cell, ... */
+#define HAS_READ_ALL 5  /* ... or has read what it needs of the others */
+#define SECOND  6       /* the second number of a large one, until it arrives there */
 #define GOOD    8       /* as in cell.pml */
 #define FAILED  9
 
@@ -119,8 +128,9 @@ typedef Cell {
 Slot slot[N * D];
 Buffer buffer[N];
 Seal seal[D];
+bit lent[N * (OPS + 2)]; /* the member's memory may be read by that operation */
 byte completed[N];      /* all up to this one; written by the member alone */
-Cell cell[OPS + 1];
+Cell cell[OPS + 2];
 byte abort_why;         /* the comm's abort word and record */
 
 bit dead[N];
@@ -133,7 +143,9 @@ byte g_result[(OPS + 1) * N];
 #define WORD(j, s) slot[(j) * D + (s) % D]
 #define RECORD(j, s) \
     (((LARGE >> ((s) - 1)) & 1) + 1 + ((j) == N - 1 && (s) == MISMATCH -> 100 : 0))
-#define IS_LARGE(s) (RECORD(me, s) == 2)
+#define LENT(j, s)   lent[(j) * (OPS + 2) + (s)]
+#define IS_LARGE(s)  (RECORD(me, s) == 2)
+#define IS_SECOND(s) ((s) > 1 && IS_LARGE((s) - 1))
 
 /* As seen by a member that has arrived itself. */
 #define HAS_ARRIVED(j, s) ((j) == me || WORD(j, s).seq == s)
@@ -185,6 +197,7 @@ inline lane_arrive()
         flush(me); /* stores stay in order */
         buffer[me].seq = s;
         buffer[me].bound = completed[me];
+        state[s + IS_LARGE(s)] = SECOND;
         state[s] = ARRIVED
     }
 }
@@ -276,6 +289,8 @@ inline lane_done()
 {
     d_step {
         over[s] = 1;
+        over[s - IS_SECOND(s)] = 1;
+        over[s + IS_LARGE(s)] = 1;
         if
         :: KEEPS(DONE_IS_A_PREFIX) ->
            do
@@ -319,12 +334,24 @@ inline call_return()
 {
     d_step {
         assert(state[s] == GOOD || state[s] == FAILED);
+        if
+        :: IS_LARGE(s) -> s++; state[s] = state[s - 1]
+        :: IS_SECOND(s) -> state[s - 1] = state[s]
+        :: else
+        fi;
+        if
+        :: IS_SECOND(s) ->
+           assert(state[s] == FAILED || !g_wrong);
+           g_wrong = 0;
+           LENT(me, s - 1) = 0
+        :: else
+        fi;
         for (j : 0 .. N - 1) {
             assert(g_result[s * N + j] == 0 || g_result[s * N + j] == state[s])
         }
         j = 0;
         assert(state[s] == GOOD || FAULTS);
-        assert(state[s] == FAILED || MISMATCH != s);
+        assert(state[s] == FAILED || MISMATCH != s && (!IS_SECOND(s) || MISMATCH != s - 1));
         assert(state[s] == GOOD || DEATHS || DEADLINES || STRANGER || abort_why == WHY_MISMATCH);
         assert(state[s] == FAILED || !g_late[s]);
         g_result[s * N + me] = state[s];
@@ -347,7 +374,14 @@ inline call_begin()
         begun++;
         s = begun;
         g_late[s] = g_failed;
-        state[s] = (ABORTED && KEEPS(ENTRY_CHECKS_ABORT) -> FAILED : WANTS)
+        state[s] = (ABORTED && KEEPS(ENTRY_CHECKS_ABORT) -> FAILED : WANTS);
+        if
+        :: IS_LARGE(s) ->
+           begun++;
+           g_late[begun] = g_failed;
+           LENT(me, s) = 1
+        :: else
+        fi
     }
 }
 
@@ -356,7 +390,7 @@ inline call_succeed()
     if
     :: KEEPS(DONE_AFTER_READ) || IS_LARGE(s) ->
        if
-       :: IS_LARGE(s)
+       :: IS_LARGE(s) || IS_SECOND(s)
        :: else -> lane_read()
        fi;
        lane_done()
@@ -386,18 +420,19 @@ inline call_succeed()
        :: else -> seal_open(); d_step { verdict = REVOKED; seal_decide() }     \
        fi;                                                                     \
        call_fail()                                                             \
-    :: atomic { state[x] == ARRIVED && !IS_LARGE(x) && ALL_THERE(x) -> s = x; lane_commit() }; \
+    :: atomic { state[x] == ARRIVED && ALL_THERE(x) -> s = x; lane_commit() }; \
        if                                                                      \
-       :: state[s] == GOOD -> call_succeed()                                   \
-       :: else -> call_fail()                                                  \
+       :: state[s] == GOOD && !IS_LARGE(s) -> call_succeed()                   \
+       :: atomic { state[s] == GOOD && IS_LARGE(s) -> state[s] = SHOWN; s = 0 }\
+       :: state[s] == FAILED -> call_fail()                                    \
        fi                                                                      \
-    :: atomic { state[x] == ARRIVED && !IS_LARGE(x) && SEALED(x, REVOKED) ->   \
+    :: atomic { state[x] == ARRIVED && SEALED(x, REVOKED) ->   \
                 s = x; state[x] = FAILED };                                    \
        call_fail()                                                             \
-    :: atomic { state[x] == ARRIVED && !IS_LARGE(x) && OF_SOME(IS_UNLIKE, x) &&\
+    :: atomic { state[x] == ARRIVED && OF_SOME(IS_UNLIKE, x) &&\
                 KEEPS(RECORDS_ARE_COMPARED) -> s = x; state[x] = FAILED; why = WHY_MISMATCH }; \
        call_fail()                                                             \
-    :: atomic { state[x] == ARRIVED && !IS_LARGE(x) && UNDECIDED(x) && GIVES_UP -> s = x; \
+    :: atomic { state[x] == ARRIVED && UNDECIDED(x) && GIVES_UP -> s = x; \
                 why = (ABORTED -> WHY_NOTHING : WHY_LATE) };                   \
        if                                                                      \
        :: KEEPS(GIVING_UP_SEALS) -> lane_seal()                                \
@@ -408,10 +443,10 @@ inline call_succeed()
        :: else -> atomic { s = 0; why = WHY_NOTHING }                          \
        fi
 
-/* A large operation goes through a cell, of which the commit is all that matters
+/* All large ones were alike in the lane. In a cell the commit is all that matters
  * here: all inside, unless revoked. */
 #define STEPS_IN_CELL(x)                                                       \
-    :: atomic { state[x] == ARRIVED && IS_LARGE(x) ->                          \
+    :: atomic { state[x] == SHOWN ->                                           \
                 if                                                             \
                 :: cell[x].revoked -> s = x; state[x] = FAILED                 \
                 :: else -> cell[x].arrived++; state[x] = INSIDE                \
@@ -420,12 +455,8 @@ inline call_succeed()
        :: s != 0 -> call_fail()                                                \
        :: else                                                                 \
        fi                                                                      \
-    :: atomic { state[x] == ARRIVED && IS_LARGE(x) && GIVES_UP -> s = x; state[x] = FAILED; \
-                why = (ABORTED -> WHY_NOTHING : WHY_LATE) };                   \
-       call_fail()                                                             \
-    :: atomic { IS_LARGE(x) && (state[x] == INSIDE && cell[x].arrived == N ||  \
-                state[x] == ARRIVED && OF_ALL(HAS_ARRIVED, x) &&               \
-                !KEEPS(LARGE_COMMITS_IN_CELL)) -> s = x };                     \
+    :: atomic { state[x] == INSIDE && cell[x].arrived == N ||                  \
+                state[x] == SHOWN && !KEEPS(LARGE_COMMITS_IN_CELL) -> s = x }; \
        call_succeed()                                                          \
     :: atomic { state[x] == INSIDE && cell[x].revoked -> s = x; state[x] = FAILED }; \
        call_fail()                                                             \
@@ -434,12 +465,61 @@ inline call_succeed()
                 why = (ABORTED -> WHY_NOTHING : WHY_LATE) };                   \
        call_fail()
 
+/* Reads of all are one step: each could come at that time. Of the dead the system
+ * gives nothing. Wrong data is known to the model alone (g_wrong). */
+inline pull_read()
+{
+    d_step {
+        for (j : 0 .. N - 1) {
+            g_wrong = g_wrong || !LENT(j, s)
+        }
+        j = 0
+    }
+}
+
+#define CAN_READ(x)                                                            \
+    (!dead[0] && (state[x] == SHOWN ||                                         \
+                  state[x] == ARRIVED && IS_LARGE(x) && !KEEPS(READ_AFTER_ALL_SHOWN)))
+
+/* Those who have read arrive at the second number, which commits like a small one. */
+#define STEPS_OF_PULL(x)                                                       \
+    :: atomic { CAN_READ(x) -> s = x;                                          \
+                if                                                             \
+                :: KEEPS(READ_BEFORE_SECOND) -> pull_read()                    \
+                :: else                                                        \
+                fi;                                                            \
+                state[x] = HAS_READ_ALL; s = 0 }                               \
+    :: atomic { state[x] == HAS_READ_ALL && state[(x) + 1] == SECOND && ROOM((x) + 1) && \
+                KEEPS(SECOND_COMMITS) -> s = x + 1 };                          \
+       lane_write();                                                           \
+       lane_arrive();                                                          \
+       if                                                                      \
+       :: KEEPS(READ_BEFORE_SECOND) -> s = 0                                   \
+       :: else -> s--; pull_read(); s = 0                                      \
+       fi                                                                      \
+    :: atomic { state[x] == HAS_READ_ALL && !KEEPS(SECOND_COMMITS) -> s = x }; \
+       call_succeed()
+
+#if PULL
+#define STEPS_OF_LARGE(x) STEPS_OF_PULL(x)
+#else
+#define STEPS_OF_LARGE(x) STEPS_IN_CELL(x)
+#endif
+
+/* Before the second arrival nothing has to be told to anybody. */
+#define GIVING_UP_LARGE(x)                                                     \
+    :: atomic { (state[x] == SHOWN || state[x] == HAS_READ_ALL && state[(x) + 1] == SECOND) && \
+                GIVES_UP -> s = x; state[x] = FAILED;                          \
+                why = (ABORTED -> WHY_NOTHING : WHY_LATE) };                   \
+       call_fail()
+
 proctype member(byte me)
 {
     byte begun, returned, s, j, why, verdict;
-    byte state[OPS + 3];
-    bit over[OPS + 3];
-    bit g_late[OPS + 3];
+    byte state[OPS + 4];
+    bit over[OPS + 4];
+    bit g_late[OPS + 4];
+    bit g_wrong;
 
     {
         do
@@ -450,10 +530,19 @@ proctype member(byte me)
            :: else -> s = 0
            fi
         STEPS_OF(returned + 1)
-        STEPS_IN_CELL(returned + 1)
-#if OPEN > 1
+#if LARGE
+        STEPS_OF_LARGE(returned + 1)
+        GIVING_UP_LARGE(returned + 1)
+#endif
+#if OPEN > 1 || LARGE
         STEPS_OF(returned + 2)
-        STEPS_IN_CELL(returned + 2)
+#endif
+#if OPEN > 1 && LARGE
+        STEPS_OF_LARGE(returned + 2)
+        GIVING_UP_LARGE(returned + 2)
+#endif
+#if OPEN > 2 || OPEN > 1 && LARGE
+        STEPS_OF(returned + 3)
 #endif
         od
     } unless {
@@ -461,12 +550,12 @@ proctype member(byte me)
     };
     skip;
     d_step { /* old values of variables would only multiply the states */
-        for (j : 0 .. OPS) {
+        for (j : 0 .. OPS + 3) {
             state[j] = 0;
             over[j] = 0;
             g_late[j] = 0
         }
-        begun = 0; returned = 0; s = 0; j = 0; why = 0; verdict = 0;
+        begun = 0; returned = 0; s = 0; j = 0; why = 0; verdict = 0; g_wrong = 0;
         g_gone[me] = 1
     }
 }

@@ -75,12 +75,19 @@ lane-mismatch-three      | lane   | -DMISMATCH=1 -DN=3 -DOPS=2 -DD=1 |
 lane-mismatch-late       | lane   | -DMISMATCH=2 -DDEADLINES=1 -DOPEN=2 -DOPS=2 |
 lane-mismatch-death      | lane   | -DMISMATCH=1 -DDEATHS=1 |
 lane-revoked             | lane   | -DSTRANGER=1 -DOPEN=2 -DOPS=2 |
-lane-large               | lane   | -DLARGE=1 -DOPEN=2 |
-lane-large-late          | lane   | -DLARGE=2 -DDEADLINES=1 -DOPEN=2 -DOPS=2 |
-lane-large-late-three    | lane   | -DLARGE=1 -DDEADLINES=1 -DN=3 -DOPS=1 -DD=1 |
-lane-large-death         | lane   | -DLARGE=2 -DDEATHS=1 |
+lane-large               | lane   | -DLARGE=1 -DOPEN=3 |
+lane-large-late          | lane   | -DLARGE=1 -DDEADLINES=1 -DOPEN=3 |
+lane-large-late-three    | lane   | -DLARGE=1 -DDEADLINES=1 -DN=3 -DOPS=2 |
+lane-large-death         | lane   | -DLARGE=1 -DDEATHS=1 |
 lane-large-mismatch      | lane   | -DLARGE=1 -DMISMATCH=1 -DN=3 -DOPS=2 |
-lane-large-mismatch-late | lane   | -DLARGE=1 -DMISMATCH=1 -DDEADLINES=1 -DOPEN=2 |
+lane-large-mismatch-late | lane   | -DLARGE=1 -DMISMATCH=1 -DDEADLINES=1 -DOPEN=2 -DOPS=2 |
+lane-pull                | lane   | -DLARGE=1 -DPULL=1 -DOPEN=3 |
+lane-pull-late           | lane   | -DLARGE=1 -DPULL=1 -DDEADLINES=1 -DOPEN=3 |
+lane-pull-late-second    | lane   | -DLARGE=2 -DPULL=1 -DDEADLINES=1 -DOPEN=2 |
+lane-pull-late-three     | lane   | -DLARGE=1 -DPULL=1 -DDEADLINES=1 -DN=3 -DOPS=2 |
+lane-pull-death          | lane   | -DLARGE=1 -DPULL=1 -DDEATHS=1 |
+lane-pull-mismatch       | lane   | -DLARGE=1 -DPULL=1 -DMISMATCH=1 -DN=3 -DOPS=2 |
+lane-pull-revoked        | lane   | -DLARGE=1 -DPULL=1 -DSTRANGER=1 |
 ROWS
     mutants eager <<'ROWS'
 REVOKE_CHECKS_COMMIT    | -DDEADLINES=1 | agreement
@@ -183,6 +190,9 @@ DONE_IS_A_PREFIX        | -DOPEN=2 | return
 PAYLOAD_BEFORE_ARRIVE   | | success
 LARGE_COMMITS_IN_CELL   | -DLARGE=1 -DDEADLINES=1 | agreement
 LARGE_REVOKES_CELL      | -DLARGE=1 -DDEADLINES=1 | agreement
+READ_AFTER_ALL_SHOWN    | -DLARGE=1 -DPULL=1 | touch
+READ_BEFORE_SECOND      | -DLARGE=1 -DPULL=1 | touch
+SECOND_COMMITS          | -DLARGE=1 -DPULL=1 | touch
 ROWS
 }
 
