@@ -45,7 +45,6 @@ one-shot-late            | staged | -DONE_SHOT=1 -DDEADLINES=1 |
 one-shot-death           | staged | -DONE_SHOT=1 -DDEATHS=1 |
 pull-reuse               | pull   | |
 pull-late                | pull   | -DDEADLINES=1 -DABSENT=1 |
-pull-late-three          | pull   | -DDEADLINES=1 -DN=3 -DROUNDS=1 -DCOARSE=1 |
 pull-death               | pull   | -DDEATHS=1 |
 pull-mismatch            | pull   | -DMISMATCH=1 |
 pull-revoked             | pull   | -DSTRANGER=1 |
@@ -67,7 +66,7 @@ lane-started-three       | lane   | -DOPEN=2 -DN=3 -DD=1 |
 lane-late                | lane   | -DDEADLINES=1 -DABSENT=1 |
 lane-late-three          | lane   | -DDEADLINES=1 -DABSENT=1 -DN=3 -DOPS=2 -DD=1 |
 lane-late-started        | lane   | -DDEADLINES=1 -DOPEN=2 |
-lane-death               | lane   | -DDEATHS=1 -DOPEN=2 |
+lane-death               | lane   | -DDEATHS=1 -DOPEN=2 -DOPS=2 |
 lane-death-late          | lane   | -DDEATHS=1 -DDEADLINES=1 |
 lane-death-three         | lane   | -DDEATHS=1 -DN=3 -DOPS=2 -DD=1 |
 lane-mismatch            | lane   | -DMISMATCH=2 -DOPEN=2 |
