@@ -8,17 +8,19 @@
 
 enum { STEP = 64, SMALL = 1024 };
 
-typedef struct step {
-    __m128i v[STEP / sizeof(__m128i)];
-} step;
-
-static inline step load(const char *src)
-{
-    const __m128i *from = (const __m128i *)(const void *)src;
-
-    return (step){{_mm_loadu_si128(from), _mm_loadu_si128(from + 1), _mm_loadu_si128(from + 2),
-                   _mm_loadu_si128(from + 3)}};
-}
+/* Written out, not as a struct of four: the compiler would keep that on the stack as
+ * well, and every other store would go there. */
+#define COPY_STEP(store, to, from)                                                                 \
+    do {                                                                                           \
+        const __m128i *f = (const __m128i *)(const void *)(from);                                  \
+        __m128i *t = (__m128i *)(void *)(to);                                                      \
+        __m128i a = _mm_loadu_si128(f), b = _mm_loadu_si128(f + 1);                                \
+        __m128i c = _mm_loadu_si128(f + 2), d = _mm_loadu_si128(f + 3);                            \
+        store(t, a);                                                                               \
+        store(t + 1, b);                                                                           \
+        store(t + 2, c);                                                                           \
+        store(t + 3, d);                                                                           \
+    } while (0)
 
 void oriel_copy(void *dst, const void *src, size_t bytes)
 {
@@ -26,11 +28,8 @@ void oriel_copy(void *dst, const void *src, size_t bytes)
     char *to = dst;
 
     if (bytes >= SMALL) {
-        for (; bytes >= STEP; bytes -= STEP, from += STEP, to += STEP) {
-            step s = load(from);
-            for (int i = 0; i < 4; i++)
-                _mm_storeu_si128((__m128i *)(void *)to + i, s.v[i]);
-        }
+        for (; bytes >= STEP; bytes -= STEP, from += STEP, to += STEP)
+            COPY_STEP(_mm_storeu_si128, to, from);
     }
     if (bytes > 0)
         memcpy(to, from, bytes);
@@ -45,11 +44,8 @@ void oriel_copy_stream(void *dst, const void *src, size_t bytes)
     head = head < bytes ? head : bytes;
     oriel_copy(to, from, head);
     for (bytes -= head, from += head, to += head; bytes >= STEP;
-         bytes -= STEP, from += STEP, to += STEP) {
-        step s = load(from);
-        for (int i = 0; i < 4; i++)
-            _mm_stream_si128((__m128i *)(void *)to + i, s.v[i]);
-    }
+         bytes -= STEP, from += STEP, to += STEP)
+        COPY_STEP(_mm_stream_si128, to, from);
     oriel_copy(to, from, bytes);
     _mm_sfence();
 }
