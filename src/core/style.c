@@ -3,16 +3,17 @@
 #include "core/hash.h"
 #include "core/trace.h"
 
-/* Each style is tried so often at first: the first time memory is cold. Later one in
- * so many operations tries another than the best. */
-enum { TRIES = 2, FIRST_PULLS = 16, EXPLORE_EVERY = 64, SLOWNESS = 8 };
+/* One in so many operations tries another style than the best. */
+enum { EXPLORE_EVERY = 64, SLOWNESS = 8 };
 enum { STREAM_IN_FROM = 2 << 20, PULL_FROM = 32 << 10 };
 
-static heap_style *style_of(const oriel_heap *heap, uint64_t group, const oriel_record *record)
+/* The entry of operations `smaller` powers of two below this one. */
+static heap_style *style_of(const oriel_group *group, const oriel_record *record, int smaller)
 {
-    uint64_t size = (uint64_t)(63 - __builtin_clzll(record->bytes | 1));
+    uint64_t size = (uint64_t)(63 - __builtin_clzll(record->bytes >> smaller | 1));
+    uint64_t what = group->hash ^ (size << 8 | record->kind);
 
-    return &heap->styles[oriel_mix(group ^ (size << 8 | record->kind)) % HEAP_STYLES];
+    return &group->comm->heap.styles[oriel_mix(what) % HEAP_STYLES];
 }
 
 static uint32_t cost_of(const heap_style *style, uint32_t which)
@@ -41,42 +42,60 @@ static uint32_t candidates(const oriel_group *group, const oriel_record *record,
     return count;
 }
 
+/* What is known of smaller operations is a better start than nothing. */
+static void inherit(const oriel_group *group, const oriel_record *record, heap_style *entry)
+{
+    for (int smaller = 1; smaller <= 2; smaller++) {
+        const heap_style *from = style_of(group, record, smaller);
+
+        for (uint32_t i = 0; i < HEAP_STYLE_COUNT; i++) {
+            if (cost_of(entry, i) == 0)
+                atomic_store_explicit(&entry->cost[i], cost_of(from, i), memory_order_relaxed);
+        }
+    }
+}
+
 uint32_t oriel_style_choose(const oriel_group *group, const oriel_record *record, int pull)
 {
-    heap_style *entry = style_of(&group->comm->heap, group->hash, record);
+    heap_style *entry = style_of(group, record, 0);
     uint32_t turn = atomic_fetch_add_explicit(&entry->turns, 1, memory_order_relaxed);
     uint32_t style[HEAP_STYLE_COUNT];
     uint32_t count = candidates(group, record, pull, style);
     uint32_t best = 0;
 
-    if (turn < TRIES * count)
-        return style[turn % count];
-    for (uint32_t i = 1; i < count; i++) {
+    if (turn == 0)
+        inherit(group, record, entry);
+    if (turn == count) /* the first time its memory may have been cold */
+        return style[0];
+    for (uint32_t i = 0; i < count; i++) {
+        if (cost_of(entry, style[i]) == 0)
+            return style[i];
         if (cost_of(entry, style[i]) < cost_of(entry, style[best]))
             best = i;
     }
-    if (turn % EXPLORE_EVERY == 0)
+    if (turn % EXPLORE_EVERY == EXPLORE_EVERY - 1)
         best = (best + 1 + turn / EXPLORE_EVERY % (count - 1)) % count;
     return style[best];
 }
 
 int oriel_style_pulls(const oriel_group *group, const oriel_record *record)
 {
-    heap_style *entry = style_of(&group->comm->heap, group->hash, record);
+    heap_style *entry = style_of(group, record, 0);
     uint32_t turn = atomic_fetch_add_explicit(&entry->pull_turns, 1, memory_order_relaxed);
+    uint32_t style[HEAP_STYLE_COUNT];
+    uint32_t count = candidates(group, record, 0, style);
     uint32_t staged = UINT32_MAX;
     int pull;
 
     if (!can_pull(group, record))
         return 0;
-    for (uint32_t i = 0; i < STYLE_PULL; i++) {
-        uint32_t cost = cost_of(entry, i);
-        staged = cost > 0 && cost < staged ? cost : staged;
+    for (uint32_t i = 0; i < count; i++) {
+        if (cost_of(entry, i) == 0)
+            return turn > 2 * count; /* not for ever: a cell may never be made */
+        staged = cost_of(entry, i) < staged ? cost_of(entry, i) : staged;
     }
-    pull = cost_of(entry, STYLE_PULL) < staged;
-    if (turn < FIRST_PULLS)
-        return (int)(turn & 1);
-    return turn % EXPLORE_EVERY == 0 ? !pull : pull;
+    pull = cost_of(entry, STYLE_PULL) < staged; /* also when it is not known */
+    return turn % EXPLORE_EVERY == EXPLORE_EVERY - 1 ? !pull : pull;
 }
 
 /* Down at once, up slowly: an operation that was slow because somebody was not
@@ -84,7 +103,7 @@ int oriel_style_pulls(const oriel_group *group, const oriel_record *record)
 void oriel_style_learn(const oriel_group *group, const oriel_record *record, uint32_t style,
                        double seconds)
 {
-    heap_style *entry = style_of(&group->comm->heap, group->hash, record);
+    heap_style *entry = style_of(group, record, 0);
     double sample = seconds * 1e12 / (double)(record->bytes + 1); /* ps a byte */
     double old = (double)cost_of(entry, style);
     double now = old == 0 || sample < old ? sample : old + (sample - old) / SLOWNESS;
