@@ -10,7 +10,7 @@
      (ORIEL_VERSION_MAJOR * 4096 + ORIEL_VERSION_MINOR * 64 + ORIEL_VERSION_PATCH) * 16 +          \
      sizeof(heap_header) + sizeof(heap_proc) + sizeof(heap_rank) + sizeof(heap_bucket))
 
-enum { MAX_CHANNEL = 4 << 20, LANE_BYTES = 128 << 10, PAGE = 4096 };
+enum { MAX_CHANNEL = 4 << 20, LANE_BYTES = 272 << 10, PAGE = 4096 };
 
 static uint64_t round_up(uint64_t value, uint64_t to)
 {
