@@ -152,9 +152,10 @@ oriel_status oriel_ragged_refuse(const oriel_request *request, int from, oriel_s
 {
     int rank = request->group->ranks[from];
 
-    if (request->cell == NULL)
+    if (request->record.n == 1)
         return oriel_fail(code, "%s", text);
-    oriel_cell_revoke(request->cell);
+    if (request->cell != NULL)
+        oriel_cell_revoke(request->cell);
     oriel_comm_abort(request->comm, code, rank, request->comm->heap.ranks[rank].process, "%s",
                      text);
     oriel_group_ring(request->group);
@@ -294,4 +295,42 @@ oriel_status oriel_ragged_take(oriel_request *request, int from, size_t at, cons
         begin += bytes;
     }
     return st;
+}
+
+/* ---- in the lane: where each receiver's stream begins, then the streams --------------- */
+
+static size_t table_bytes(int n)
+{
+    return ((size_t)n + 1) * sizeof(uint64_t);
+}
+
+int oriel_ragged_show(const oriel_request *request, char *payload, size_t room)
+{
+    int n = request->group->n;
+    uint64_t *begin = (uint64_t *)(void *)payload;
+    uint64_t at = table_bytes(n);
+
+    if (request->slices == NULL || table_bytes(n) > room)
+        return 0;
+    for (int to = 0; to < n; to++) {
+        size_t bytes = to == request->index ? 0 : oriel_ragged_stream(&request->op, to);
+
+        if (bytes > room - at)
+            return 0;
+        begin[to] = at;
+        oriel_ragged_put(&request->op, to, 0, payload + at, bytes);
+        at += bytes;
+    }
+    begin[n] = at;
+    return 1;
+}
+
+oriel_status oriel_ragged_see(oriel_request *request, int from, const char *payload)
+{
+    const uint64_t *begin = (const uint64_t *)(const void *)payload;
+    int to = request->index;
+
+    if (from == to)
+        return oriel_ragged_self(request);
+    return oriel_ragged_take(request, from, 0, payload + begin[to], begin[to + 1] - begin[to]);
 }

@@ -28,6 +28,12 @@ void oriel_ragged_put(const oriel_op *op, int to, size_t at, char *dst, size_t l
  * the operation is then revoked. */
 oriel_status oriel_ragged_take(oriel_request *request, int from, size_t at, const char *src,
                                size_t len);
+/* Ordered calls: the streams of all members in the lane, where they fit. Puts those of
+ * this member into `room` bytes; 0: they do not fit. */
+int oriel_ragged_show(const oriel_request *request, char *payload, size_t room);
+/* Takes what `from` has put there; a slice that is not what this member expects
+ * revokes the comm. */
+oriel_status oriel_ragged_see(oriel_request *request, int from, const char *payload);
 /* What the member sends to itself, also as the group's only one. */
 oriel_status oriel_ragged_self(oriel_request *request);
 /* Direct. All that `from` sends to `to`, in any of the members' threads; returns

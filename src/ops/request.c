@@ -265,7 +265,7 @@ static oriel_status lane(oriel_request *request)
         return st;
     if (!request->wide)
         oriel_quick_consume(request->seat, request->call, &request->op);
-    else if (request->index == 0)
+    else if (request->index == 0 && request->op.ragged == NULL)
         oriel_style_learn(request->group, &request->record, STYLE_PULL,
                           oriel_now() - request->moving);
     return succeed(request);
