@@ -353,15 +353,27 @@ void oriel_relax(int yield)
 #endif
 }
 
-/* The cores this process may run on; a mask wider than cpu_set_t counts as the
- * whole machine. */
-int oriel_cpu_count(void)
+/* A mask wider than cpu_set_t counts as the whole machine. */
+void oriel_cpus(uint64_t cpus[CPU_WORDS])
 {
     cpu_set_t set;
-    long online;
+    long online = sysconf(_SC_NPROCESSORS_ONLN);
+    int known = sched_getaffinity(0, sizeof(set), &set) == 0;
 
-    if (sched_getaffinity(0, sizeof(set), &set) == 0)
-        return CPU_COUNT(&set);
-    online = sysconf(_SC_NPROCESSORS_ONLN);
-    return online > 0 ? (int)online : 1;
+    memset(cpus, 0, CPU_WORDS * sizeof *cpus);
+    for (int i = 0; i < CPU_SETSIZE; i++) {
+        if (known ? CPU_ISSET(i, &set) : i == 0 || i < online)
+            cpus[i / 64] |= 1ull << i % 64;
+    }
+}
+
+int oriel_cpu_count(void)
+{
+    uint64_t cpus[CPU_WORDS];
+    int count = 0;
+
+    oriel_cpus(cpus);
+    for (int w = 0; w < CPU_WORDS; w++)
+        count += __builtin_popcountll(cpus[w]);
+    return count;
 }

@@ -61,6 +61,10 @@ double oriel_now(void);
 double oriel_now_coarse(void);
 /* One turn of a wait loop: a pause, or sched_yield when ranks outnumber cores. */
 void oriel_relax(int yield);
+
+enum { CPU_WORDS = 16 };
+/* The cores this process may run on, as bits. */
+void oriel_cpus(uint64_t cpus[CPU_WORDS]);
 int oriel_cpu_count(void);
 
 #endif

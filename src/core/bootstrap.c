@@ -164,6 +164,26 @@ static oriel_status store_set(const struct meeting *meeting, const char *what, i
     return st;
 }
 
+static void show_cpus(heap_header *header)
+{
+    uint64_t cpus[CPU_WORDS];
+
+    oriel_cpus(cpus);
+    for (int w = 0; w < CPU_WORDS; w++)
+        atomic_fetch_or(&header->cpus[w], cpus[w]);
+}
+
+/* Once all have shown theirs. Where each process is bound to a core of its own, none
+ * may yield, though each sees one core alone. */
+static int is_oversubscribed(const oriel_comm *comm)
+{
+    int cores = 0;
+
+    for (int w = 0; w < CPU_WORDS; w++)
+        cores += __builtin_popcountll(atomic_load(&comm->heap.header->cpus[w]));
+    return comm->size > cores;
+}
+
 static oriel_status join_heap(oriel_comm *comm)
 {
     heap_proc *proc = &comm->heap.procs[comm->process];
@@ -175,7 +195,7 @@ static oriel_status join_heap(oriel_comm *comm)
     comm->size = (int)comm->heap.header->num_ranks;
     comm->first_rank = proc->first_rank;
     comm->local_ranks = proc->local_ranks;
-    comm->oversubscribed = comm->size > oriel_cpu_count();
+    show_cpus(comm->heap.header);
     proc->pid = (int32_t)getpid();
     oriel_reads_show(comm);
     atomic_store(&proc->state, PROC_ALIVE);
@@ -461,7 +481,9 @@ oriel_status oriel_bootstrap(oriel_comm *comm, const oriel_comm_params *params, 
     if (mine == ORIEL_OK)
         mine = oriel_fabric_choose(comm->process, &comm->fabric);
     say_hello(comm, params, mine, &hello);
-    if (comm->num_processes == 1)
-        return lead(comm, &meeting, &hello);
-    return meet(comm, &hello, params, &meeting);
+    st = comm->num_processes == 1 ? lead(comm, &meeting, &hello)
+                                  : meet(comm, &hello, params, &meeting);
+    if (st == ORIEL_OK)
+        comm->oversubscribed = is_oversubscribed(comm);
+    return st;
 }

@@ -11,6 +11,7 @@
 
 #include <stdatomic.h>
 
+#include "base/sys.h"
 #include "fabric/fabric.h"
 
 enum {
@@ -161,6 +162,7 @@ typedef struct heap_header {
     _Atomic uint64_t window_bytes;        /* what the window being made was asked for */
     HEAP_ALIGNED _Atomic uint32_t parked; /* calls that wait for a resource */
     HEAP_ALIGNED heap_abort abort;
+    _Atomic uint64_t cpus[CPU_WORDS]; /* that some process may run on */
 } heap_header;
 
 typedef struct oriel_heap {

@@ -39,6 +39,15 @@ def marked_processes(mark):
     return found
 
 
+def marked_processes_of(count, mark, seconds=10):
+    """Those with the mark, once there are `count` of them."""
+    deadline = time.monotonic() + seconds
+    while len(found := marked_processes(mark)) != count:
+        assert time.monotonic() < deadline, f"{len(found)} processes, not {count}: {found}"
+        time.sleep(0.01)
+    return found
+
+
 def wait_for_end(pidfds, seconds=10):
     """Waits until every process behind the descriptors has ended."""
     deadline = time.monotonic() + seconds

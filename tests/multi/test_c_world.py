@@ -1,5 +1,6 @@
 """How C processes find each other, in a job and by hand; windows; start and end."""
 
+import os
 import re
 import socket
 import sys
@@ -58,6 +59,11 @@ def test_64_processes(record_property):
 
 
 # ---- by hand ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("spread", {1, min(2, len(os.sched_getaffinity(0)))})
+def test_bound_to_cores(spread):
+    job.check(2, "bound", spread)
 
 
 def test_unix_store():
