@@ -12,28 +12,6 @@
 #define SEAL_CALL(w) ((w) >> 2)
 enum seal { SEAL_OPEN = 1, SEAL_REVOKED, SEAL_COMMITTED };
 
-/* The payload begins on the line of the word, so that a small call costs one miss
- * for each peer. */
-typedef struct lane_slot {
-    _Atomic uint64_t word;
-    uint64_t digest; /* of the record */
-    char payload[];
-} lane_slot;
-
-enum { SLOT_HEAD = sizeof(lane_slot) };
-
-/* What its owner stores to in every call and others hardly ever read. */
-typedef struct lane_member {
-    _Atomic uint64_t done;
-    oriel_record record[LANE_SLOTS];
-} HEAP_ALIGNED lane_member;
-
-struct heap_lane {
-    _Atomic uint32_t left; /* members whose group is gone */
-    _Atomic uint64_t seal[LANE_SLOTS];
-    lane_member member[];
-};
-
 size_t oriel_lane_room_for(const oriel_heap *heap, int n)
 {
     size_t table = sizeof(heap_lane) + (size_t)n * sizeof(lane_member);
@@ -42,23 +20,16 @@ size_t oriel_lane_room_for(const oriel_heap *heap, int n)
     if (heap->header->num_lanes == 0 || heap->header->lane_bytes <= table)
         return 0;
     slot = (heap->header->lane_bytes - table) / ((size_t)n * LANE_SLOTS) / HEAP_LINE * HEAP_LINE;
-    return slot < HEAP_LINE ? 0 : slot - SLOT_HEAD;
-}
-
-static lane_slot *slot_of(const oriel_seat *seat, uint64_t s, int index)
-{
-    char *slots = (char *)&seat->lane->member[seat->n];
-    size_t at = (size_t)index * LANE_SLOTS + s % LANE_SLOTS;
-
-    return (lane_slot *)(void *)(slots + at * (seat->room + SLOT_HEAD));
+    return slot < HEAP_LINE ? 0 : slot - LANE_HEAD;
 }
 
 int oriel_lane_take(const oriel_heap *heap, int rank, int n)
 {
-    oriel_seat seat = {.n = (uint32_t)n, .room = oriel_lane_room_for(heap, n)};
+    size_t room = oriel_lane_room_for(heap, n);
+    oriel_seat seat = {.n = (uint32_t)n, .stride = room + LANE_HEAD};
     int number;
 
-    if (seat.room == 0)
+    if (room == 0)
         return -1;
     number = oriel_heap_take_bit(&heap->ranks[rank].lanes, heap->header->num_lanes);
     if (number < 0)
@@ -70,7 +41,7 @@ int oriel_lane_take(const oriel_heap *heap, int rank, int n)
     for (int i = 0; i < n; i++) {
         atomic_store_explicit(&seat.lane->member[i].done, 0, memory_order_relaxed);
         for (uint64_t s = 0; s < LANE_SLOTS; s++)
-            atomic_store_explicit(&slot_of(&seat, s, i)->word, 0, memory_order_relaxed);
+            atomic_store_explicit(&oriel_lane_slot(&seat, s, i)->word, 0, memory_order_relaxed);
     }
     return number;
 }
@@ -83,7 +54,7 @@ void oriel_lane_sit(oriel_seat *seat, const oriel_heap *heap, int owner, int num
                          .index = seat->index,
                          .settled = 1,
                          .n = (uint32_t)n,
-                         .room = oriel_lane_room_for(heap, n)};
+                         .stride = oriel_lane_room_for(heap, n) + LANE_HEAD};
 }
 
 void oriel_lane_stand(oriel_seat *seat, const oriel_heap *heap)
@@ -125,11 +96,6 @@ int oriel_lane_behind(const oriel_seat *seat, uint64_t s)
     return -1;
 }
 
-char *oriel_lane_payload(const oriel_seat *seat, uint64_t s, int index)
-{
-    return slot_of(seat, s, index)->payload;
-}
-
 const oriel_record *oriel_lane_record(const oriel_seat *seat, uint64_t s, int index)
 {
     return &seat->lane->member[index].record[s % LANE_SLOTS];
@@ -148,7 +114,7 @@ static uint64_t digest_of(const oriel_record *record)
 
 void oriel_lane_arrive(oriel_seat *seat, uint64_t s, const oriel_record *record)
 {
-    lane_slot *slot = slot_of(seat, s, seat->index);
+    lane_slot *slot = oriel_lane_slot(seat, s, seat->index);
 
     seat->lane->member[seat->index].record[s % LANE_SLOTS] = *record;
     slot->digest = digest_of(record);
@@ -182,10 +148,10 @@ static enum lane_view commit(const oriel_seat *seat, uint64_t s)
 
 enum lane_view oriel_lane_look(oriel_seat *seat, uint64_t s, lane_scan *scan)
 {
-    const uint64_t digest = slot_of(seat, s, seat->index)->digest;
+    const uint64_t digest = oriel_lane_slot(seat, s, seat->index)->digest;
 
     for (; scan->at < (int)seat->n; scan->at++) {
-        const lane_slot *slot = slot_of(seat, s, scan->at);
+        const lane_slot *slot = oriel_lane_slot(seat, s, scan->at);
         uint64_t word = atomic_load_explicit(&slot->word, memory_order_acquire);
         uint64_t done = s - 1 - WORD_LAG(word);
 
@@ -204,10 +170,10 @@ enum lane_view oriel_lane_look(oriel_seat *seat, uint64_t s, lane_scan *scan)
 
 int oriel_lane_differs(const oriel_seat *seat, uint64_t s)
 {
-    const uint64_t digest = slot_of(seat, s, seat->index)->digest;
+    const uint64_t digest = oriel_lane_slot(seat, s, seat->index)->digest;
 
     for (uint32_t i = 0; i < seat->n; i++) {
-        const lane_slot *slot = slot_of(seat, s, (int)i);
+        const lane_slot *slot = oriel_lane_slot(seat, s, (int)i);
 
         if (WORD_CALL(atomic_load(&slot->word)) == s && slot->digest != digest)
             return (int)i;
@@ -219,7 +185,7 @@ int oriel_lane_differs(const oriel_seat *seat, uint64_t s)
 static int all_there(const oriel_seat *seat, uint64_t s)
 {
     for (uint32_t i = 0; i < seat->n; i++) {
-        if (WORD_CALL(atomic_load(&slot_of(seat, s, (int)i)->word)) != s)
+        if (WORD_CALL(atomic_load(&oriel_lane_slot(seat, s, (int)i)->word)) != s)
             return 0;
     }
     return 1;

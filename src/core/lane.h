@@ -13,6 +13,28 @@
 
 enum { LANE_SLOTS = 4 };
 
+/* The payload begins on the line of the word, so that a small call costs one miss
+ * for each peer. */
+typedef struct lane_slot {
+    _Atomic uint64_t word;
+    uint64_t digest; /* of the record */
+    char payload[];
+} lane_slot;
+
+enum { LANE_HEAD = sizeof(lane_slot) };
+
+/* What its owner stores to in every call and others hardly ever read. */
+typedef struct lane_member {
+    _Atomic uint64_t done;
+    oriel_record record[LANE_SLOTS];
+} HEAP_ALIGNED lane_member;
+
+struct heap_lane {
+    _Atomic uint32_t left; /* members whose group is gone */
+    _Atomic uint64_t seal[LANE_SLOTS];
+    lane_member member[];
+};
+
 /* How a call stands in its lane. */
 enum lane_view { LANE_WAITING, LANE_FULL, LANE_REVOKED, LANE_MISMATCH };
 
@@ -24,7 +46,7 @@ struct oriel_seat {
     int settled;     /* the group's first call is over: now it is known whether there is one */
     int index;       /* of this rank in the group; -1: no member */
     uint32_t n;
-    size_t room;      /* bytes of payload a member may bring */
+    size_t stride;    /* bytes between two slots */
     uint32_t ahead;   /* bit k: call done + 2 + k is completed, done + 1 is not */
     uint64_t arrived; /* the last call this member has arrived at */
     uint64_t done;    /* calls 1 ... done are completed here */
@@ -55,8 +77,20 @@ void oriel_lane_stand(oriel_seat *seat, const oriel_heap *heap);
 int oriel_lane_free(oriel_seat *seat, uint64_t s);
 /* Who has not read it yet, a position; -1: all have, or there is no lane. */
 int oriel_lane_behind(const oriel_seat *seat, uint64_t s);
+static inline lane_slot *oriel_lane_slot(const oriel_seat *seat, uint64_t s, int index)
+{
+    char *slots = (char *)&seat->lane->member[seat->n];
+    size_t at = (size_t)index * LANE_SLOTS + s % LANE_SLOTS;
+
+    return (lane_slot *)(void *)(slots + at * seat->stride);
+}
+
 /* Where the member at `index` keeps its payload of call `s`. */
-char *oriel_lane_payload(const oriel_seat *seat, uint64_t s, int index);
+static inline char *oriel_lane_payload(const oriel_seat *seat, uint64_t s, int index)
+{
+    return oriel_lane_slot(seat, s, index)->payload;
+}
+
 /* Arrives at `s`, payload in place. */
 void oriel_lane_arrive(oriel_seat *seat, uint64_t s, const oriel_record *record);
 /* After arriving: looks at the members from scan->at on and stays at who is missing

@@ -177,22 +177,21 @@ static void do_range(const oriel_request *request, uint32_t item)
 /* ---- the machine --------------------------------------------------------------------- */
 
 /* Under a claim. */
-static oriel_status do_item(const oriel_request *request, uint32_t item, char *text,
-                            size_t text_len)
+static oriel_status do_item(const oriel_request *request, uint32_t item, ragged_fault *fault)
 {
     if (request->op.ragged == NULL) {
         do_range(request, item);
         return ORIEL_OK;
     }
     return oriel_ragged_move(request, (int)(item / request->record.n),
-                             (int)(item % request->record.n), text, text_len);
+                             (int)(item % request->record.n), fault);
 }
 
 oriel_status oriel_direct_step(oriel_request *request)
 {
     heap_cell *cell = request->cell;
     uint32_t items = item_count(request);
-    char text[HEAP_TEXT];
+    ragged_fault fault;
     cell_view seen;
 
     while (atomic_load(&cell->next_chunk) < items) {
@@ -203,10 +202,10 @@ oriel_status oriel_direct_step(oriel_request *request)
             return ORIEL_ERR_REVOKED;
         item = atomic_fetch_add(&cell->next_chunk, 1);
         if (item < items)
-            st = do_item(request, item, text, sizeof text);
+            st = do_item(request, item, &fault);
         oriel_cell_release(cell);
         if (st != ORIEL_OK)
-            return oriel_ragged_refuse(request, (int)(item / request->record.n), st, text);
+            return oriel_ragged_refuse(request, &fault);
         if (item < items && atomic_fetch_add(&cell->done_chunks, 1) + 1 == items) {
             if (!oriel_cell_finish(cell, request->record.n))
                 return ORIEL_ERR_REVOKED;

@@ -7,90 +7,31 @@
 #include "ops/ragged.h"
 #include "ops/reduce.h"
 
-/* What `send` and `recv` have: nothing, one block, or one for each member. */
-enum extent { NONE, ONE, EACH };
-
-static const struct kind {
-    enum extent send, recv;
-    int reduces;
-} kinds[ORIEL_KIND_COUNT] = {
-    [ORIEL_KIND_ALL_REDUCE] = {ONE, ONE, 1},      [ORIEL_KIND_ALL_GATHER] = {ONE, EACH, 0},
-    [ORIEL_KIND_REDUCE_SCATTER] = {EACH, ONE, 1}, [ORIEL_KIND_ALL_TO_ALL] = {EACH, EACH, 0},
-    [ORIEL_KIND_BROADCAST] = {ONE, ONE, 0},       [ORIEL_KIND_PERMUTE] = {ONE, ONE, 0},
-    [ORIEL_KIND_BARRIER] = {NONE, NONE, 0},       [ORIEL_KIND_RAGGED_ALL_TO_ALL] = {EACH, EACH, 0},
+const oriel_op_form oriel_op_forms[ORIEL_KIND_COUNT] = {
+    [ORIEL_KIND_ALL_REDUCE] = {OP_ONE, OP_ONE, 1},
+    [ORIEL_KIND_ALL_GATHER] = {OP_ONE, OP_EACH, 0},
+    [ORIEL_KIND_REDUCE_SCATTER] = {OP_EACH, OP_ONE, 1},
+    [ORIEL_KIND_ALL_TO_ALL] = {OP_EACH, OP_EACH, 0},
+    [ORIEL_KIND_BROADCAST] = {OP_ONE, OP_ONE, 0},
+    [ORIEL_KIND_PERMUTE] = {OP_ONE, OP_ONE, 0},
+    [ORIEL_KIND_BARRIER] = {OP_NONE, OP_NONE, 0},
+    [ORIEL_KIND_RAGGED_ALL_TO_ALL] = {OP_EACH, OP_EACH, 0},
 };
-
-static size_t times(enum extent extent, int n)
-{
-    return extent == EACH ? (size_t)n : (size_t)extent;
-}
-
-int oriel_op_reduces(const oriel_op *op)
-{
-    return kinds[op->kind].reduces;
-}
-
-int oriel_op_scatters(const oriel_op *op)
-{
-    return kinds[op->kind].send == EACH;
-}
-
-int oriel_op_gathers(const oriel_op *op)
-{
-    return kinds[op->kind].recv == EACH;
-}
-
-size_t oriel_op_block(const oriel_op *op)
-{
-    size_t count = op->ragged != NULL ? op->ragged->row : op->count;
-
-    return count * oriel_dtype_size(op->dtype);
-}
 
 size_t oriel_op_recv_count(const oriel_op *op, int n)
 {
     if (op->ragged != NULL)
         return op->ragged->recv_rows * op->ragged->row;
-    return op->count * times(kinds[op->kind].recv, n);
+    return op->count * oriel_op_times(oriel_op_forms[op->kind].recv, n);
 }
 
-size_t oriel_op_widest(const oriel_op *op, int n)
-{
-    return oriel_op_block(op) * times(kinds[op->kind].send, n);
-}
-
-size_t oriel_op_payload(const oriel_op *op, int n, int index)
-{
-    return oriel_op_destination(op, index) == OP_NOBODY ? 0 : oriel_op_widest(op, n);
-}
-
-size_t oriel_op_part(const oriel_op *op, int index)
-{
-    return oriel_op_scatters(op) ? (size_t)index * oriel_op_block(op) : 0;
-}
-
-/* The other end of the pair whose `end` (0: source, 1: destination) is `index`. */
-static int other_end(const oriel_op *op, int index, int end)
+int oriel_op_other_end(const oriel_op *op, int index, int end)
 {
     for (int i = 0; i < op->num_pairs; i++) {
         if (op->pairs[2 * i + end] == index)
             return op->pairs[2 * i + !end];
     }
     return OP_NOBODY;
-}
-
-int oriel_op_source(const oriel_op *op, int index)
-{
-    if (op->kind == ORIEL_KIND_BROADCAST)
-        return op->root;
-    return op->kind == ORIEL_KIND_PERMUTE ? other_end(op, index, 1) : OP_EVERYBODY;
-}
-
-int oriel_op_destination(const oriel_op *op, int index)
-{
-    if (op->kind == ORIEL_KIND_BROADCAST)
-        return index == op->root ? OP_EVERYBODY : OP_NOBODY;
-    return op->kind == ORIEL_KIND_PERMUTE ? other_end(op, index, 0) : OP_EVERYBODY;
 }
 
 /* ---- checking --------------------------------------------------------------------- */
@@ -106,7 +47,7 @@ static oriel_status check_member(const oriel_group *group, int rank)
         return oriel_fail(ORIEL_ERR_INVALID, "rank is %d; process %d holds ranks %d to %d", rank,
                           comm->process, comm->first_rank,
                           comm->first_rank + comm->local_ranks - 1);
-    if (oriel_group_index(group, rank) < 0)
+    if (group->seats[rank - comm->first_rank].index < 0)
         return oriel_fail(ORIEL_ERR_INVALID, "rank %d is no member of the group", rank);
     return ORIEL_OK;
 }
@@ -121,49 +62,59 @@ static int overlap(const void *a, size_t a_bytes, const void *b, size_t b_bytes)
 
 static oriel_status check_buffers(const oriel_op *op, int n, int index)
 {
-    const struct kind *kind = &kinds[op->kind];
-    size_t size = oriel_dtype_size(op->dtype);
-    size_t blocks = times(kind->send == EACH ? EACH : kind->recv, n);
+    const oriel_op_form form = oriel_op_forms[op->kind];
+    const size_t most = (size_t)1 << 47;
     size_t block = oriel_op_block(op);
+    size_t sent = block * oriel_op_times(form.send, n);
+    size_t received = block * oriel_op_times(form.recv, n);
     int reads = op->kind != ORIEL_KIND_BROADCAST || index == op->root;
     /* In place, the block of `send` that stays with this member lies where it
      * belongs in `recv`. */
-    uintptr_t send = (uintptr_t)op->send + (size_t)index * block * (kind->send == EACH);
-    uintptr_t recv = (uintptr_t)op->recv + (size_t)index * block * (kind->recv == EACH);
+    uintptr_t send = (uintptr_t)op->send + oriel_op_part(op, index);
+    uintptr_t recv = (uintptr_t)op->recv + (form.recv == OP_EACH ? (size_t)index * block : 0);
 
-    if (op->count > ((size_t)1 << 47) / size / blocks)
+    if (op->count > most || sent > most || received > most)
         return oriel_fail(ORIEL_ERR_INVALID,
                           "count is %zu elements of %zu bytes for each of %d members: too large",
-                          op->count, size, n);
-    if (op->count > 0 && ((reads && op->send == NULL) || op->recv == NULL))
+                          op->count, oriel_dtype_size(op->dtype), n);
+    if (op->count == 0)
+        return ORIEL_OK;
+    if ((reads && op->send == NULL) || op->recv == NULL)
         return oriel_fail(ORIEL_ERR_INVALID, "%s is NULL", op->recv == NULL ? "recv" : "send");
-    if (op->count > 0 && reads && send != recv &&
-        overlap(op->send, block * times(kind->send, n), op->recv, block * times(kind->recv, n)))
+    if (reads && send != recv && overlap(op->send, sent, op->recv, received))
         return oriel_fail(ORIEL_ERR_INVALID, "send and recv overlap without being in place");
+    return ORIEL_OK;
+}
+
+static oriel_status check_pair(const oriel_op *op, int n, int i, uint64_t *seen)
+{
+    static const char *const ends[] = {"source", "destination"};
+    int member = op->pairs[i];
+    uint64_t bit = 1ull << (member & 63);
+
+    if (member < 0 || member >= n)
+        return oriel_fail(ORIEL_ERR_INVALID, "pairs[%d] is %d in a group of %d", i, member, n);
+    if (seen[member / 64] & bit)
+        return oriel_fail(ORIEL_ERR_INVALID, "pairs[%d] makes member %d a %s twice", i, member,
+                          ends[i % 2]);
+    seen[member / 64] |= bit;
     return ORIEL_OK;
 }
 
 static oriel_status check_pairs(const oriel_op *op, int n)
 {
-    static const char *const ends[] = {"source", "destination"};
     uint64_t seen[2][HEAP_MAX_RANKS / 64];
+    oriel_status st = ORIEL_OK;
 
     if (op->num_pairs < 0 || op->num_pairs > n)
         return oriel_fail(ORIEL_ERR_INVALID, "num_pairs is %d in a group of %d", op->num_pairs, n);
     if (op->num_pairs > 0 && op->pairs == NULL)
         return oriel_fail(ORIEL_ERR_INVALID, "pairs is NULL");
-    for (int w = 0; w <= (n - 1) / 64; w++)
+    for (int w = 0; w * 64 < n; w++)
         seen[0][w] = seen[1][w] = 0;
-    for (int i = 0; i < 2 * op->num_pairs; i++) {
-        int member = op->pairs[i];
-        if (member < 0 || member >= n)
-            return oriel_fail(ORIEL_ERR_INVALID, "pairs[%d] is %d in a group of %d", i, member, n);
-        if (seen[i % 2][member / 64] >> member % 64 & 1)
-            return oriel_fail(ORIEL_ERR_INVALID, "pairs[%d] makes member %d a %s twice", i, member,
-                              ends[i % 2]);
-        seen[i % 2][member / 64] |= 1ull << member % 64;
-    }
-    return ORIEL_OK;
+    for (int i = 0; i < 2 * op->num_pairs && st == ORIEL_OK; i++)
+        st = check_pair(op, n, i, seen[i % 2]);
+    return st;
 }
 
 oriel_status oriel_op_check(const oriel_group *group, int rank, const oriel_op *op)
@@ -172,7 +123,7 @@ oriel_status oriel_op_check(const oriel_group *group, int rank, const oriel_op *
 
     if (st != ORIEL_OK || op->kind == ORIEL_KIND_BARRIER)
         return st;
-    if (oriel_dtype_size(op->dtype) == 0)
+    if (!oriel_dtype_known(op->dtype))
         return oriel_fail(ORIEL_ERR_INVALID, "dtype is %d, which is none", (int)op->dtype);
     if (op->kind == ORIEL_KIND_RAGGED_ALL_TO_ALL)
         return oriel_ragged_check(op, group->n);
@@ -183,7 +134,9 @@ oriel_status oriel_op_check(const oriel_group *group, int rank, const oriel_op *
         return oriel_fail(ORIEL_ERR_INVALID, "root is %d in a group of %d", op->root, group->n);
     if (op->kind == ORIEL_KIND_PERMUTE)
         st = check_pairs(op, group->n);
-    return st == ORIEL_OK ? check_buffers(op, group->n, oriel_group_index(group, rank)) : st;
+    return st == ORIEL_OK
+               ? check_buffers(op, group->n, group->seats[rank - group->comm->first_rank].index)
+               : st;
 }
 
 /* ---- agreeing --------------------------------------------------------------------- */
@@ -258,7 +211,7 @@ static void reduce_stream(const oriel_op *op, char *recv, int n, const void *con
 
         for (int i = 0; i < n; i++)
             from[i] = (const char *)src[i] + at;
-        oriel_reduce(piece, from, n, here / oriel_dtype_size(op->dtype), op->dtype, op->redop);
+        oriel_reduce(piece, from, n, here >> oriel_dtype_shift(op->dtype), op->dtype, op->redop);
         oriel_copy_stream(recv + at, piece, here);
     }
 }
@@ -276,7 +229,7 @@ void oriel_op_take(const oriel_op *op, int n, int index, const void *const *src,
         return;
     }
     if (oriel_op_reduces(op)) {
-        oriel_reduce(recv, src, n, len / oriel_dtype_size(op->dtype), op->dtype, op->redop);
+        oriel_reduce(recv, src, n, len >> oriel_dtype_shift(op->dtype), op->dtype, op->redop);
         return;
     }
     for (int i = 0; from == OP_EVERYBODY && i < n; i++)
@@ -285,16 +238,4 @@ void oriel_op_take(const oriel_op *op, int n, int index, const void *const *src,
         oriel_op_copy(recv, src[from], len, stream);
     if (from == OP_NOBODY)
         memset(recv, 0, len);
-}
-
-void oriel_op_consume(const oriel_op *op, int n, int index, const void *const *payload)
-{
-    const void *src[HEAP_MAX_RANKS];
-    size_t part = oriel_op_part(op, index);
-
-    if (oriel_op_block(op) == 0)
-        return;
-    for (int i = 0; i < n; i++)
-        src[i] = (const char *)(i == index ? op->send : payload[i]) + part;
-    oriel_op_take(op, n, index, src, 0, oriel_op_block(op), 0);
 }

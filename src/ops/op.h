@@ -3,6 +3,7 @@
 #ifndef ORIEL_OPS_OP_H
 #define ORIEL_OPS_OP_H
 
+#include "base/types.h"
 #include "core/cell.h"
 #include "core/trace.h"
 
@@ -32,23 +33,87 @@ void oriel_op_record(const oriel_group *group, const oriel_op *op, oriel_record 
 /* The same without the mode. */
 void oriel_op_describe(const oriel_group *group, const oriel_op *op, oriel_record *record_p);
 
-int oriel_op_reduces(const oriel_op *op);
-int oriel_op_scatters(const oriel_op *op); /* `send` has a block for each member */
-int oriel_op_gathers(const oriel_op *op);  /* `recv` has one */
+/* ---- what follows from the kind ------------------------------------------------------ */
+
+/* What `send` and `recv` have: nothing, one block, or one for each member. */
+enum op_extent { OP_NONE, OP_ONE, OP_EACH };
+
+typedef struct oriel_op_form {
+    unsigned char send, recv; /* enum op_extent */
+    unsigned char reduces;
+} oriel_op_form;
+
+extern const oriel_op_form oriel_op_forms[ORIEL_KIND_COUNT];
+
+static inline size_t oriel_op_times(unsigned extent, int n)
+{
+    return extent == OP_EACH ? (size_t)n : extent;
+}
+
+static inline int oriel_op_reduces(const oriel_op *op)
+{
+    return oriel_op_forms[op->kind].reduces;
+}
+
+/* `send` has a block for each member. */
+static inline int oriel_op_scatters(const oriel_op *op)
+{
+    return oriel_op_forms[op->kind].send == OP_EACH;
+}
+
+/* `recv` has one. */
+static inline int oriel_op_gathers(const oriel_op *op)
+{
+    return oriel_op_forms[op->kind].recv == OP_EACH;
+}
+
 /* Bytes of one block; of a row in ragged_all_to_all. */
-size_t oriel_op_block(const oriel_op *op);
+static inline size_t oriel_op_block(const oriel_op *op)
+{
+    return (op->ragged != NULL ? op->ragged->row : op->count) << oriel_dtype_shift(op->dtype);
+}
+
+/* Where in `send`, and in a payload, what member `index` needs begins. */
+static inline size_t oriel_op_part(const oriel_op *op, int index)
+{
+    return oriel_op_scatters(op) ? (size_t)index * oriel_op_block(op) : 0;
+}
+
 /* Elements of all of `recv`. */
 size_t oriel_op_recv_count(const oriel_op *op, int n);
-/* Bytes of `send` that member `index` shows to others: its first so many. */
-size_t oriel_op_payload(const oriel_op *op, int n, int index);
-/* The most that any member shows. */
-size_t oriel_op_widest(const oriel_op *op, int n);
-/* Where in a payload what member `index` needs begins. */
-size_t oriel_op_part(const oriel_op *op, int index);
+
+/* The other end of the pair whose `end` (0: source, 1: destination) is `index`. */
+int oriel_op_other_end(const oriel_op *op, int index, int end);
+
 /* Whose `send` member `index` needs, or to whom `index` gives: a position,
  * OP_NOBODY or OP_EVERYBODY. */
-int oriel_op_source(const oriel_op *op, int index);
-int oriel_op_destination(const oriel_op *op, int index);
+static inline int oriel_op_source(const oriel_op *op, int index)
+{
+    if (op->kind == ORIEL_KIND_BROADCAST)
+        return op->root;
+    return op->kind == ORIEL_KIND_PERMUTE ? oriel_op_other_end(op, index, 1) : OP_EVERYBODY;
+}
+
+static inline int oriel_op_destination(const oriel_op *op, int index)
+{
+    if (op->kind == ORIEL_KIND_BROADCAST)
+        return index == op->root ? OP_EVERYBODY : OP_NOBODY;
+    return op->kind == ORIEL_KIND_PERMUTE ? oriel_op_other_end(op, index, 0) : OP_EVERYBODY;
+}
+
+/* The most bytes of `send` that any member shows to others. */
+static inline size_t oriel_op_widest(const oriel_op *op, int n)
+{
+    return oriel_op_block(op) * oriel_op_times(oriel_op_forms[op->kind].send, n);
+}
+
+/* Those that member `index` shows: its first so many. */
+static inline size_t oriel_op_payload(const oriel_op *op, int n, int index)
+{
+    return oriel_op_destination(op, index) == OP_NOBODY ? 0 : oriel_op_widest(op, n);
+}
+
+/* ---- results ---------------------------------------------------------------------------- */
 
 /* Produces bytes [at, at + len) of each block of member `index`'s `recv`. `src[i]`
  * is where those bytes of member i's part for `index` are; only sources need be
@@ -56,10 +121,6 @@ int oriel_op_destination(const oriel_op *op, int index);
  * caches. */
 void oriel_op_take(const oriel_op *op, int n, int index, const void *const *src, size_t at,
                    size_t len, int stream);
-/* Fills `recv` from the payloads of all members. The own entry is not looked at:
- * `send` is. Not for ragged_all_to_all. */
-void oriel_op_consume(const oriel_op *op, int n, int index, const void *const *payload);
-
 /* Copies, past the caches if `stream`; nothing where both are the same. */
 void oriel_op_copy(void *dst, const void *src, size_t len, int stream);
 

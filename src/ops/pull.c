@@ -25,9 +25,7 @@ static int overwrites(const oriel_op *op)
 /* What a member shows in the lane when a call takes more than that. */
 struct shown {
     uint64_t send; /* its address; 0: nobody may read there */
-    uint32_t pull; /* the first member's: whether to do so; ragged: all is in `rest` */
-    uint32_t unused;
-    char rest[];
+    uint64_t pull; /* the first member's: whether to do so */
 };
 
 static struct shown *shown_by(const oriel_request *request, int index)
@@ -40,11 +38,7 @@ void oriel_pull_show(oriel_request *request)
     struct shown *mine = shown_by(request, request->index);
 
     mine->send = overwrites(&request->op) ? 0 : (uint64_t)(uintptr_t)request->op.send;
-    if (request->op.ragged != NULL)
-        mine->pull =
-            (uint32_t)oriel_ragged_show(request, mine->rest, request->group->room - sizeof *mine);
-    else
-        mine->pull = request->index == 0 && oriel_style_pulls(request->group, &request->record);
+    mine->pull = request->index == 0 && oriel_style_pulls(request->group, &request->record);
 }
 
 int oriel_pull_agreed(const oriel_request *request)
@@ -52,12 +46,8 @@ int oriel_pull_agreed(const oriel_request *request)
     const oriel_op *op = &request->op;
     int all = shown_by(request, 0)->pull != 0;
 
-    for (int i = 0; all && i < request->group->n; i++) {
-        if (op->ragged != NULL)
-            all = shown_by(request, i)->pull != 0;
-        else
-            all = shown_by(request, i)->send != 0 || oriel_op_destination(op, i) == OP_NOBODY;
-    }
+    for (int i = 0; all && i < request->group->n; i++)
+        all = shown_by(request, i)->send != 0 || oriel_op_destination(op, i) == OP_NOBODY;
     return all;
 }
 
@@ -114,9 +104,14 @@ static oriel_status pull(oriel_request *request, int from)
 {
     const oriel_op *op = &request->op;
     size_t block = request->record.bytes;
-    const char *src = (const char *)send_of(request, from) + oriel_op_part(op, request->index);
-    char *dst = (char *)op->recv + (oriel_op_gathers(op) ? (size_t)from * block : 0);
+    const char *src;
+    char *dst;
     oriel_status st = ORIEL_OK;
+
+    if (op->ragged != NULL)
+        return oriel_ragged_pull(request, from);
+    src = (const char *)send_of(request, from) + oriel_op_part(op, request->index);
+    dst = (char *)op->recv + (oriel_op_gathers(op) ? (size_t)from * block : 0);
 
     for (size_t at = 0; at < block && st == ORIEL_OK; at += PIECE) {
         if (revoked(request))
@@ -150,22 +145,10 @@ static void abort_read(const oriel_request *request, oriel_status st)
                      oriel_last_error());
 }
 
-static oriel_status see_all(oriel_request *request)
-{
-    oriel_status st = ORIEL_OK;
-
-    for (int i = 0; i < request->group->n && st == ORIEL_OK; i++)
-        st = oriel_ragged_see(request, i, shown_by(request, i)->rest);
-    return st;
-}
-
 oriel_status oriel_pull_lane(oriel_request *request)
 {
-    oriel_status st;
+    oriel_status st = pull_all(request);
 
-    if (request->op.ragged != NULL)
-        return see_all(request);
-    st = pull_all(request);
     if (st == ORIEL_ERR_PEER) /* its end will be noticed */
         return ORIEL_IN_PROGRESS;
     if (st != ORIEL_OK)

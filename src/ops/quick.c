@@ -3,6 +3,7 @@
 #include "base/copy.h"
 #include "base/sys.h"
 #include "core/trace.h"
+#include "ops/ragged.h"
 
 /* In one process the buffers themselves are at hand: from here on copying less pays. */
 enum { DIRECT_FROM = 4096 };
@@ -43,11 +44,16 @@ void oriel_quick_arrive(oriel_seat *seat, uint64_t call, const oriel_op *op,
 
 void oriel_quick_consume(const oriel_seat *seat, uint64_t call, const oriel_op *op)
 {
-    const void *payload[HEAP_MAX_RANKS];
+    size_t part = oriel_op_part(op, seat->index);
+    size_t block = oriel_op_block(op);
+    const void *src[HEAP_MAX_RANKS];
 
+    if (block == 0)
+        return;
     for (uint32_t i = 0; i < seat->n; i++)
-        payload[i] = oriel_lane_payload(seat, call, (int)i);
-    oriel_op_consume(op, (int)seat->n, seat->index, payload);
+        src[i] = oriel_lane_payload(seat, call, (int)i) + part;
+    src[seat->index] = (const char *)op->send + part;
+    oriel_op_take(op, (int)seat->n, seat->index, src, 0, block, 0);
 }
 
 /* Returns whether all came while it looked. */
@@ -66,27 +72,70 @@ static int look_for_a_while(const oriel_group *group, oriel_seat *seat, uint64_t
     return view == LANE_FULL;
 }
 
+/* Whether nothing stands against it: started calls must be driven meanwhile, and faults
+ * strike where a request begins. */
+static int may_run(const oriel_group *group, int local, const oriel_op *op)
+{
+    const oriel_comm *comm = group->comm;
+    oriel_seat *seat = &group->seats[local];
+
+    return seat->lane != NULL && comm->started[local] == NULL && !comm->injects &&
+           !oriel_comm_aborted(comm) &&
+           (op->ragged != NULL ? oriel_ragged_lanes(group, op) : oriel_quick_fits(group, op)) &&
+           oriel_lane_free(seat, group->sequence[local]);
+}
+
+/* As oriel_request_order numbers it, and with the record that a request would have. */
+static void arrive(oriel_group *group, oriel_seat *seat, uint64_t call, const oriel_op *op,
+                   oriel_record *record_p)
+{
+    if (op->ragged == NULL) {
+        oriel_op_describe(group, op, record_p);
+        record_p->mode = ORIEL_MODE_LANE;
+        oriel_quick_arrive(seat, call, op, record_p);
+        return;
+    }
+    oriel_op_record(group, op, record_p);
+    oriel_ragged_show(group, op, seat->index, oriel_lane_payload(seat, call, seat->index));
+    oriel_lane_arrive(seat, call, record_p);
+    seat->arrived++; /* the second number is taken */
+}
+
+/* Once all have arrived: 0, if that does not end the call. */
+static int finish(const oriel_group *group, oriel_seat *seat, uint64_t call, const oriel_op *op)
+{
+    ragged_fault fault;
+
+    if (op->ragged == NULL) {
+        oriel_quick_consume(seat, call, op);
+    } else {
+        if (oriel_ragged_look(group, seat, call, op, &fault) != RAGGED_FITS)
+            return 0;
+        oriel_ragged_see(seat, call, op);
+    }
+    /* There is no later one that could wait for it. */
+    oriel_lane_complete(seat, call);
+    if (op->ragged != NULL)
+        oriel_lane_complete(seat, call + 1);
+    return 1;
+}
+
 oriel_status oriel_quick_run(oriel_group *group, int rank, const oriel_op *op, uint64_t *call_p,
                              oriel_record *record_p)
 {
-    oriel_comm *comm = group->comm;
-    int local = rank - comm->first_rank;
+    int local = rank - group->comm->first_rank;
     oriel_seat *seat = &group->seats[local];
     uint64_t call = group->sequence[local];
 
-    /* Started calls must be driven meanwhile; faults strike where a request begins. */
-    if (seat->lane == NULL || comm->started[local] != NULL || comm->injects ||
-        oriel_comm_aborted(comm) || !oriel_quick_fits(group, op) || !oriel_lane_free(seat, call))
+    if (!may_run(group, local, op))
         return ORIEL_IN_PROGRESS;
-    oriel_op_describe(group, op, record_p);
-    record_p->mode = ORIEL_MODE_LANE;
-    group->sequence[local]++;
+    group->sequence[local] += op->ragged != NULL ? 2 : 1;
     *call_p = call;
-    oriel_quick_arrive(seat, call, op, record_p);
-    if (!look_for_a_while(group, seat, call))
+    arrive(group, seat, call, op, record_p);
+    if (!look_for_a_while(group, seat, call) || !finish(group, seat, call, op))
         return ORIEL_IN_PROGRESS;
-    oriel_quick_consume(seat, call, op);
-    oriel_lane_complete(seat, call); /* there is no later one that could wait for it */
-    oriel_trace_past(comm, rank, group->hash, record_p);
+    if (op->ragged != NULL)
+        record_p->bytes = oriel_ragged_sent(op, group->n);
+    oriel_trace_past(group->comm, rank, group->hash, record_p);
     return ORIEL_OK;
 }

@@ -123,41 +123,40 @@ void *oriel_ragged_copy(oriel_ragged *ragged, int n)
 
 /* ---- what only two can know --------------------------------------------------------- */
 
-/* Looks at a slice that `from` sends to `to`, whose expectations are `r`; the text is
- * written when they are disappointed. */
-static oriel_status compare(const oriel_group *group, int from, int to, int k, ragged_slice slice,
-                            const oriel_ragged *r, char *text, size_t text_len)
+oriel_status oriel_ragged_compare(const oriel_group *group, int from, int to, int k,
+                                  ragged_slice slice, int64_t expected, size_t recv_rows,
+                                  ragged_fault *fault)
 {
-    long long expected = r->recv_sizes[from * r->slices + k];
-
     if (slice.rows != expected) {
-        snprintf(text, text_len,
+        *fault = (ragged_fault){.from = from, .code = ORIEL_ERR_MISMATCH};
+        snprintf(fault->text, sizeof fault->text,
                  "rank %d sends %lld rows to rank %d in slice %d, which expects %lld rows there",
-                 group->ranks[from], (long long)slice.rows, group->ranks[to], k, expected);
-        return ORIEL_ERR_MISMATCH;
+                 group->ranks[from], (long long)slice.rows, group->ranks[to], k,
+                 (long long)expected);
+        return fault->code;
     }
-    if ((uint64_t)slice.offset > r->recv_rows ||
-        (uint64_t)slice.rows > r->recv_rows - (uint64_t)slice.offset) {
-        snprintf(text, text_len,
+    if ((uint64_t)slice.offset > recv_rows ||
+        (uint64_t)slice.rows > recv_rows - (uint64_t)slice.offset) {
+        *fault = (ragged_fault){.from = from, .code = ORIEL_ERR_INVALID};
+        snprintf(fault->text, sizeof fault->text,
                  "rank %d sends %lld rows to row %lld of rank %d in slice %d, which has %zu rows",
                  group->ranks[from], (long long)slice.rows, (long long)slice.offset,
-                 group->ranks[to], k, r->recv_rows);
-        return ORIEL_ERR_INVALID;
+                 group->ranks[to], k, recv_rows);
+        return fault->code;
     }
     return ORIEL_OK;
 }
 
-oriel_status oriel_ragged_refuse(const oriel_request *request, int from, oriel_status code,
-                                 const char *text)
+oriel_status oriel_ragged_refuse(const oriel_request *request, const ragged_fault *fault)
 {
-    int rank = request->group->ranks[from];
+    int rank = request->group->ranks[fault->from];
 
     if (request->record.n == 1)
-        return oriel_fail(code, "%s", text);
+        return oriel_fail(fault->code, "%s", fault->text);
     if (request->cell != NULL)
         oriel_cell_revoke(request->cell);
-    oriel_comm_abort(request->comm, code, rank, request->comm->heap.ranks[rank].process, "%s",
-                     text);
+    oriel_comm_abort(request->comm, fault->code, rank, request->comm->heap.ranks[rank].process,
+                     "%s", fault->text);
     oriel_group_ring(request->group);
     return ORIEL_ERR_REVOKED;
 }
@@ -165,13 +164,15 @@ oriel_status oriel_ragged_refuse(const oriel_request *request, int from, oriel_s
 /* All that one member sends to another of this process. */
 static oriel_status move(const oriel_request *request, int from, const oriel_ragged *sent,
                          const void *send, int to, const oriel_ragged *expected, void *recv,
-                         char *text, size_t text_len)
+                         ragged_fault *fault)
 {
     size_t row = request->record.bytes;
     oriel_status st = ORIEL_OK;
 
     for (int k = 0; k < sent->slices && st == ORIEL_OK; k++)
-        st = compare(request->group, from, to, k, slice_of(sent, to, k), expected, text, text_len);
+        st = oriel_ragged_compare(request->group, from, to, k, slice_of(sent, to, k),
+                                  expected->recv_sizes[from * sent->slices + k],
+                                  expected->recv_rows, fault);
     for (int k = 0; k < sent->slices && st == ORIEL_OK; k++) {
         ragged_slice slice = slice_of(sent, to, k);
 
@@ -182,24 +183,23 @@ static oriel_status move(const oriel_request *request, int from, const oriel_rag
     return st;
 }
 
-oriel_status oriel_ragged_move(const oriel_request *request, int from, int to, char *text,
-                               size_t text_len)
+oriel_status oriel_ragged_move(const oriel_request *request, int from, int to, ragged_fault *fault)
 {
     const heap_member *members = oriel_heap_members(&request->comm->heap, request->cell);
 
     return move(request, from, members[from].ragged, members[from].send, to, members[to].ragged,
-                members[to].recv, text, text_len);
+                members[to].recv, fault);
 }
 
 oriel_status oriel_ragged_self(oriel_request *request)
 {
     int self = request->index;
-    char text[HEAP_TEXT];
+    ragged_fault fault;
     oriel_status st = move(request, self, &request->ragged, request->op.send, self,
-                           &request->ragged, request->op.recv, text, sizeof text);
+                           &request->ragged, request->op.recv, &fault);
 
     request->unchecked--;
-    return st == ORIEL_OK ? st : oriel_ragged_refuse(request, self, st, text);
+    return st == ORIEL_OK ? st : oriel_ragged_refuse(request, &fault);
 }
 
 /* ---- streams -------------------------------------------------------------------------- */
@@ -259,14 +259,15 @@ void oriel_ragged_put(const oriel_op *op, int to, size_t at, char *dst, size_t l
 /* The beginning of the stream is complete. */
 static oriel_status look_at_slices(oriel_request *request, int from, const ragged_slice *slices)
 {
-    char text[HEAP_TEXT];
+    const oriel_ragged *r = &request->ragged;
+    ragged_fault fault;
     oriel_status st = ORIEL_OK;
 
-    for (int k = 0; k < request->ragged.slices && st == ORIEL_OK; k++)
-        st = compare(request->group, from, request->index, k, slices[k], &request->ragged, text,
-                     sizeof text);
+    for (int k = 0; k < r->slices && st == ORIEL_OK; k++)
+        st = oriel_ragged_compare(request->group, from, request->index, k, slices[k],
+                                  r->recv_sizes[from * r->slices + k], r->recv_rows, &fault);
     request->unchecked--;
-    return st == ORIEL_OK ? st : oriel_ragged_refuse(request, from, st, text);
+    return st == ORIEL_OK ? st : oriel_ragged_refuse(request, &fault);
 }
 
 oriel_status oriel_ragged_take(oriel_request *request, int from, size_t at, const char *src,
@@ -295,42 +296,4 @@ oriel_status oriel_ragged_take(oriel_request *request, int from, size_t at, cons
         begin += bytes;
     }
     return st;
-}
-
-/* ---- in the lane: where each receiver's stream begins, then the streams --------------- */
-
-static size_t table_bytes(int n)
-{
-    return ((size_t)n + 1) * sizeof(uint64_t);
-}
-
-int oriel_ragged_show(const oriel_request *request, char *payload, size_t room)
-{
-    int n = request->group->n;
-    uint64_t *begin = (uint64_t *)(void *)payload;
-    uint64_t at = table_bytes(n);
-
-    if (request->slices == NULL || table_bytes(n) > room)
-        return 0;
-    for (int to = 0; to < n; to++) {
-        size_t bytes = to == request->index ? 0 : oriel_ragged_stream(&request->op, to);
-
-        if (bytes > room - at)
-            return 0;
-        begin[to] = at;
-        oriel_ragged_put(&request->op, to, 0, payload + at, bytes);
-        at += bytes;
-    }
-    begin[n] = at;
-    return 1;
-}
-
-oriel_status oriel_ragged_see(oriel_request *request, int from, const char *payload)
-{
-    const uint64_t *begin = (const uint64_t *)(const void *)payload;
-    int to = request->index;
-
-    if (from == to)
-        return oriel_ragged_self(request);
-    return oriel_ragged_take(request, from, 0, payload + begin[to], begin[to + 1] - begin[to]);
 }

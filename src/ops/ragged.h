@@ -13,6 +13,13 @@ typedef struct ragged_slice {
     int64_t offset; /* row of the receiver's `recv` */
 } ragged_slice;
 
+/* What is wrong between two members, in words for oriel_ragged_refuse. */
+typedef struct ragged_fault {
+    int from;
+    oriel_status code;
+    char text[HEAP_TEXT];
+} ragged_fault;
+
 oriel_status oriel_ragged_check(const oriel_op *op, int n);
 /* Bytes that this member sends in all. */
 size_t oriel_ragged_sent(const oriel_op *op, int n);
@@ -28,20 +35,39 @@ void oriel_ragged_put(const oriel_op *op, int to, size_t at, char *dst, size_t l
  * the operation is then revoked. */
 oriel_status oriel_ragged_take(oriel_request *request, int from, size_t at, const char *src,
                                size_t len);
-/* Ordered calls: the streams of all members in the lane, where they fit. Puts those of
- * this member into `room` bytes; 0: they do not fit. */
-int oriel_ragged_show(const oriel_request *request, char *payload, size_t room);
-/* Takes what `from` has put there; a slice that is not what this member expects
- * revokes the comm. */
-oriel_status oriel_ragged_see(oriel_request *request, int from, const char *payload);
 /* What the member sends to itself, also as the group's only one. */
 oriel_status oriel_ragged_self(oriel_request *request);
-/* Direct. All that `from` sends to `to`, in any of the members' threads; returns
- * what is wrong with it, in words that oriel_ragged_refuse takes. */
-oriel_status oriel_ragged_move(const oriel_request *request, int from, int to, char *text,
-                               size_t text_len);
+/* Direct. All that `from` sends to `to`, in any of the members' threads; fills the
+ * fault where they do not mean the same. */
+oriel_status oriel_ragged_move(const oriel_request *request, int from, int to, ragged_fault *fault);
+/* Looks at a slice that `from` sends to `to`, which expects so many rows and has
+ * `recv_rows` of them; fills the fault where it is disappointed. */
+oriel_status oriel_ragged_compare(const oriel_group *group, int from, int to, int k,
+                                  ragged_slice slice, int64_t expected, size_t recv_rows,
+                                  ragged_fault *fault);
 /* Revokes the operation on all members; ORIEL_ERR_REVOKED. */
-oriel_status oriel_ragged_refuse(const oriel_request *request, int from, oriel_status code,
-                                 const char *text);
+oriel_status oriel_ragged_refuse(const oriel_request *request, const ragged_fault *fault);
+
+/* ---- in the lane (ragged_lane.c) ------------------------------------------------------- */
+
+enum ragged_view {
+    RAGGED_FITS,  /* all rows are in the lane */
+    RAGGED_PULLS, /* they are not: read each other's memory */
+    RAGGED_LARGE, /* they are not: meet in a cell */
+    RAGGED_WRONG  /* two do not mean the same */
+};
+
+/* Whether the members show each other in the lane what they send: follows from what
+ * they must agree on. */
+int oriel_ragged_lanes(const oriel_group *group, const oriel_op *op);
+/* Before arriving. */
+void oriel_ragged_show(const oriel_group *group, const oriel_op *op, int index, char *payload);
+/* Once all have arrived: the same on all members, fault included. */
+enum ragged_view oriel_ragged_look(const oriel_group *group, const oriel_seat *seat, uint64_t call,
+                                   const oriel_op *op, ragged_fault *fault);
+/* RAGGED_FITS: fills `recv`. */
+void oriel_ragged_see(const oriel_seat *seat, uint64_t call, const oriel_op *op);
+/* RAGGED_PULLS: reads what `from` has for this member. */
+oriel_status oriel_ragged_pull(const oriel_request *request, int from);
 
 #endif

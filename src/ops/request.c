@@ -80,7 +80,8 @@ void oriel_request_resume(oriel_request *request, uint64_t call, const oriel_rec
     request->record = *record;
     request->seat = &request->group->seats[request->rank - request->comm->first_rank];
     request->scan = (lane_scan)LANE_SCAN_INIT;
-    request->state = REQUEST_LANE;
+    request->wide = request->op.ragged != NULL;
+    request->state = request->wide ? REQUEST_SHOWN : REQUEST_LANE;
 }
 
 oriel_status oriel_request_keep(oriel_request *request)
@@ -214,6 +215,16 @@ static void arrive(oriel_request *request, enum request_state state)
     request->state = state;
 }
 
+static void show(oriel_request *request)
+{
+    char *payload = oriel_lane_payload(request->seat, request->call, request->index);
+
+    if (request->op.ragged == NULL)
+        oriel_pull_show(request);
+    else if (oriel_ragged_lanes(request->group, &request->op))
+        oriel_ragged_show(request->group, &request->op, request->index, payload);
+}
+
 static oriel_status queue(oriel_request *request)
 {
     oriel_seat *seat = request->seat;
@@ -228,7 +239,7 @@ static oriel_status queue(oriel_request *request)
     if (seat->lane == NULL) {
         request->state = REQUEST_ENTER;
     } else if (request->wide) {
-        oriel_pull_show(request);
+        show(request);
         arrive(request, REQUEST_SHOWN);
         seat->arrived++; /* the second number is taken */
     } else {
@@ -271,6 +282,27 @@ static oriel_status lane(oriel_request *request)
     return succeed(request);
 }
 
+/* An outcome, or ORIEL_OK with the state that follows. */
+static oriel_status shown_ragged(oriel_request *request)
+{
+    enum ragged_view view = RAGGED_LARGE;
+    ragged_fault fault;
+
+    if (oriel_ragged_lanes(request->group, &request->op))
+        view =
+            oriel_ragged_look(request->group, request->seat, request->call, &request->op, &fault);
+    if (view == RAGGED_FITS) {
+        oriel_ragged_see(request->seat, request->call, &request->op);
+        return succeed(request);
+    }
+    if (view == RAGGED_WRONG) {
+        oriel_ragged_refuse(request, &fault);
+        return revoked(request);
+    }
+    request->state = view == RAGGED_PULLS ? REQUEST_READ : REQUEST_ENTER;
+    return ORIEL_OK;
+}
+
 /* All are there with the same call: do they read each other's memory, or meet in a
  * cell? */
 static oriel_status shown(oriel_request *request)
@@ -280,6 +312,8 @@ static oriel_status shown(oriel_request *request)
     if (st != ORIEL_OK)
         return st;
     request->moving = oriel_now();
+    if (request->op.ragged != NULL)
+        return shown_ragged(request);
     request->state = oriel_pull_agreed(request) ? REQUEST_READ : REQUEST_ENTER;
     return ORIEL_OK;
 }
@@ -393,7 +427,7 @@ static oriel_status alone(oriel_request *request)
     if (request->op.ragged != NULL)
         st = oriel_ragged_self(request);
     else
-        oriel_op_consume(&request->op, 1, 0, &request->op.send);
+        oriel_op_take(&request->op, 1, 0, &request->op.send, 0, request->record.bytes, 0);
     return st == ORIEL_OK ? succeed(request) : fail(request, st);
 }
 
@@ -405,8 +439,11 @@ oriel_status oriel_request_step(oriel_request *request)
         return alone(request);
     if (request->state == REQUEST_QUEUE)
         st = queue(request);
-    if (st == ORIEL_OK && request->state == REQUEST_SHOWN)
+    if (st == ORIEL_OK && request->state == REQUEST_SHOWN) {
         st = shown(request);
+        if (request->state == REQUEST_SHOWN) /* not yet, or its result is there */
+            return st;
+    }
     if (st == ORIEL_OK && request->state == REQUEST_READ)
         st = read_others(request);
     if (st == ORIEL_OK && request->state == REQUEST_LANE)

@@ -32,12 +32,15 @@ static void eager_expose(oriel_request *request)
 
 static oriel_status eager_step(oriel_request *request)
 {
+    const oriel_op *op = &request->op;
     int n = request->group->n;
-    const void *payload[HEAP_MAX_RANKS];
+    size_t part = oriel_op_part(op, request->index);
+    const void *src[HEAP_MAX_RANKS];
 
     for (int i = 0; i < n; i++)
-        payload[i] = oriel_heap_eager(&request->comm->heap, request->cell, n, i);
-    oriel_op_consume(&request->op, n, request->index, payload);
+        src[i] = oriel_heap_eager(&request->comm->heap, request->cell, n, i) + part;
+    src[request->index] = (const char *)op->send + part;
+    oriel_op_take(op, n, request->index, src, 0, request->record.bytes, 0);
     return ORIEL_OK;
 }
 
