@@ -179,7 +179,8 @@ static int make_cell(const oriel_group *group, heap_bucket *bucket, int way, int
     cell->record = *record;
     cell->record_rank = rank;
     cell->second_rank = -1;
-    cell->style = staged ? oriel_style_choose(group, record, !is_ordered(key)) : 0;
+    cell->style =
+        staged ? oriel_style_choose(group, record->kind, record->bytes, !is_ordered(key)) : 0;
     cell->turn = staged ? next_turn(heap, cell->owner, record) : 0;
     cell->lane = is_first(key) ? oriel_lane_take(heap, cell->owner, (int)record->n) : -1;
     atomic_store_explicit(&cell->next_chunk, 0, memory_order_relaxed);

@@ -8,10 +8,10 @@ enum { EXPLORE_EVERY = 64, SLOWNESS = 8 };
 enum { STREAM_IN_FROM = 2 << 20, PULL_FROM = 32 << 10 };
 
 /* The entry of operations `smaller` powers of two below this one. */
-static heap_style *style_of(const oriel_group *group, const oriel_record *record, int smaller)
+static heap_style *style_of(const oriel_group *group, uint32_t kind, size_t bytes, int smaller)
 {
-    uint64_t size = (uint64_t)(63 - __builtin_clzll(record->bytes >> smaller | 1));
-    uint64_t what = group->hash ^ (size << 8 | record->kind);
+    uint64_t size = (uint64_t)(63 - __builtin_clzll(bytes >> smaller | 1));
+    uint64_t what = group->hash ^ (size << 8 | kind);
 
     return &group->comm->heap.styles[oriel_mix(what) % HEAP_STYLES];
 }
@@ -21,32 +21,33 @@ static uint32_t cost_of(const heap_style *style, uint32_t which)
     return atomic_load_explicit(&style->cost[which], memory_order_relaxed);
 }
 
-static int can_pull(const oriel_group *group, const oriel_record *record)
+static int can_pull(const oriel_group *group, uint32_t kind, size_t bytes)
 {
-    int copies = record->kind == ORIEL_KIND_ALL_GATHER || record->kind == ORIEL_KIND_ALL_TO_ALL ||
-                 record->kind == ORIEL_KIND_BROADCAST || record->kind == ORIEL_KIND_PERMUTE;
+    int copies = kind == ORIEL_KIND_ALL_GATHER || kind == ORIEL_KIND_ALL_TO_ALL ||
+                 kind == ORIEL_KIND_BROADCAST || kind == ORIEL_KIND_PERMUTE ||
+                 kind == ORIEL_KIND_RAGGED_ALL_TO_ALL;
 
-    return copies && record->bytes >= PULL_FROM && oriel_group_reads(group);
+    return copies && bytes >= PULL_FROM && oriel_group_reads(group);
 }
 
 /* The styles to choose from; returns how many. */
-static uint32_t candidates(const oriel_group *group, const oriel_record *record, int pull,
+static uint32_t candidates(const oriel_group *group, uint32_t kind, size_t bytes, int pull,
                            uint32_t style[HEAP_STYLE_COUNT])
 {
-    uint32_t count = record->bytes >= STREAM_IN_FROM ? 4 : 2;
+    uint32_t count = bytes >= STREAM_IN_FROM ? 4 : 2;
 
     for (uint32_t i = 0; i < count; i++)
         style[i] = i;
-    if (pull && can_pull(group, record))
+    if (pull && can_pull(group, kind, bytes))
         style[count++] = STYLE_PULL;
     return count;
 }
 
 /* What is known of smaller operations is a better start than nothing. */
-static void inherit(const oriel_group *group, const oriel_record *record, heap_style *entry)
+static void inherit(const oriel_group *group, uint32_t kind, size_t bytes, heap_style *entry)
 {
     for (int smaller = 1; smaller <= 2; smaller++) {
-        const heap_style *from = style_of(group, record, smaller);
+        const heap_style *from = style_of(group, kind, bytes, smaller);
 
         for (uint32_t i = 0; i < HEAP_STYLE_COUNT; i++) {
             if (cost_of(entry, i) == 0)
@@ -55,16 +56,16 @@ static void inherit(const oriel_group *group, const oriel_record *record, heap_s
     }
 }
 
-uint32_t oriel_style_choose(const oriel_group *group, const oriel_record *record, int pull)
+uint32_t oriel_style_choose(const oriel_group *group, uint32_t kind, size_t bytes, int pull)
 {
-    heap_style *entry = style_of(group, record, 0);
+    heap_style *entry = style_of(group, kind, bytes, 0);
     uint32_t turn = atomic_fetch_add_explicit(&entry->turns, 1, memory_order_relaxed);
     uint32_t style[HEAP_STYLE_COUNT];
-    uint32_t count = candidates(group, record, pull, style);
+    uint32_t count = candidates(group, kind, bytes, pull, style);
     uint32_t best = 0;
 
     if (turn == 0)
-        inherit(group, record, entry);
+        inherit(group, kind, bytes, entry);
     if (turn == count) /* the first time its memory may have been cold */
         return style[0];
     for (uint32_t i = 0; i < count; i++) {
@@ -78,16 +79,16 @@ uint32_t oriel_style_choose(const oriel_group *group, const oriel_record *record
     return style[best];
 }
 
-int oriel_style_pulls(const oriel_group *group, const oriel_record *record)
+int oriel_style_pulls(const oriel_group *group, uint32_t kind, size_t bytes)
 {
-    heap_style *entry = style_of(group, record, 0);
+    heap_style *entry = style_of(group, kind, bytes, 0);
     uint32_t turn = atomic_fetch_add_explicit(&entry->pull_turns, 1, memory_order_relaxed);
     uint32_t style[HEAP_STYLE_COUNT];
-    uint32_t count = candidates(group, record, 0, style);
+    uint32_t count = candidates(group, kind, bytes, 0, style);
     uint32_t staged = UINT32_MAX;
     int pull;
 
-    if (!can_pull(group, record))
+    if (!can_pull(group, kind, bytes))
         return 0;
     for (uint32_t i = 0; i < count; i++) {
         if (cost_of(entry, i) == 0)
@@ -100,11 +101,11 @@ int oriel_style_pulls(const oriel_group *group, const oriel_record *record)
 
 /* Down at once, up slowly: an operation that was slow because somebody was not
  * scheduled says little, a fast one that it can be so fast. */
-void oriel_style_learn(const oriel_group *group, const oriel_record *record, uint32_t style,
+void oriel_style_learn(const oriel_group *group, uint32_t kind, size_t bytes, uint32_t style,
                        double seconds)
 {
-    heap_style *entry = style_of(group, record, 0);
-    double sample = seconds * 1e12 / (double)(record->bytes + 1); /* ps a byte */
+    heap_style *entry = style_of(group, kind, bytes, 0);
+    double sample = seconds * 1e12 / (double)(bytes + 1); /* ps a byte */
     double old = (double)cost_of(entry, style);
     double now = old == 0 || sample < old ? sample : old + (sample - old) / SLOWNESS;
 

@@ -19,13 +19,13 @@ enum {
     STYLE_PULL = 4,       /* alone: nothing is staged, members read the others' memory */
 };
 
-/* The style for the next operation of `group` with this record; STYLE_PULL only if
- * `pull`. */
-uint32_t oriel_style_choose(const oriel_group *group, const oriel_record *record, int pull);
+/* The style for the next operation of `group` of this kind with blocks of about so many
+ * bytes; STYLE_PULL only if `pull`. */
+uint32_t oriel_style_choose(const oriel_group *group, uint32_t kind, size_t bytes, int pull);
 /* Whether to pull, for who asks that first and for a style of a cell later. */
-int oriel_style_pulls(const oriel_group *group, const oriel_record *record);
+int oriel_style_pulls(const oriel_group *group, uint32_t kind, size_t bytes);
 /* An operation took so long. */
-void oriel_style_learn(const oriel_group *group, const oriel_record *record, uint32_t style,
+void oriel_style_learn(const oriel_group *group, uint32_t kind, size_t bytes, uint32_t style,
                        double seconds);
 
 #endif

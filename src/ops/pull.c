@@ -38,7 +38,8 @@ void oriel_pull_show(oriel_request *request)
     struct shown *mine = shown_by(request, request->index);
 
     mine->send = overwrites(&request->op) ? 0 : (uint64_t)(uintptr_t)request->op.send;
-    mine->pull = request->index == 0 && oriel_style_pulls(request->group, &request->record);
+    mine->pull = request->index == 0 &&
+                 oriel_style_pulls(request->group, request->record.kind, request->weight);
 }
 
 int oriel_pull_agreed(const oriel_request *request)

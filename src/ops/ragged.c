@@ -164,7 +164,7 @@ oriel_status oriel_ragged_refuse(const oriel_request *request, const ragged_faul
 /* All that one member sends to another of this process. */
 static oriel_status move(const oriel_request *request, int from, const oriel_ragged *sent,
                          const void *send, int to, const oriel_ragged *expected, void *recv,
-                         ragged_fault *fault)
+                         int stream, ragged_fault *fault)
 {
     size_t row = request->record.bytes;
     oriel_status st = ORIEL_OK;
@@ -177,8 +177,8 @@ static oriel_status move(const oriel_request *request, int from, const oriel_rag
         ragged_slice slice = slice_of(sent, to, k);
 
         if (slice.rows > 0 && row > 0)
-            oriel_copy((char *)recv + (size_t)slice.offset * row, rows_of(send, row, sent, to, k),
-                       (size_t)slice.rows * row);
+            oriel_op_copy((char *)recv + (size_t)slice.offset * row,
+                          rows_of(send, row, sent, to, k), (size_t)slice.rows * row, stream);
     }
     return st;
 }
@@ -188,15 +188,15 @@ oriel_status oriel_ragged_move(const oriel_request *request, int from, int to, r
     const heap_member *members = oriel_heap_members(&request->comm->heap, request->cell);
 
     return move(request, from, members[from].ragged, members[from].send, to, members[to].ragged,
-                members[to].recv, fault);
+                members[to].recv, 0, fault);
 }
 
-oriel_status oriel_ragged_self(oriel_request *request)
+oriel_status oriel_ragged_self(oriel_request *request, int stream)
 {
     int self = request->index;
     ragged_fault fault;
     oriel_status st = move(request, self, &request->ragged, request->op.send, self,
-                           &request->ragged, request->op.recv, &fault);
+                           &request->ragged, request->op.recv, stream, &fault);
 
     request->unchecked--;
     return st == ORIEL_OK ? st : oriel_ragged_refuse(request, &fault);
@@ -231,7 +231,7 @@ static size_t common(size_t at, size_t len, size_t begin, size_t bytes, size_t *
     return first < end ? end - first : 0;
 }
 
-void oriel_ragged_put(const oriel_op *op, int to, size_t at, char *dst, size_t len)
+void oriel_ragged_put(const oriel_op *op, int to, size_t at, char *dst, size_t len, int stream)
 {
     const oriel_ragged *r = op->ragged;
     size_t row = oriel_op_block(op);
@@ -251,7 +251,7 @@ void oriel_ragged_put(const oriel_op *op, int to, size_t at, char *dst, size_t l
 
         part = common(at, len, begin, bytes, &there, &here);
         if (part > 0)
-            oriel_copy(dst + here, rows_of(op->send, row, r, to, k) + there, part);
+            oriel_op_copy(dst + here, rows_of(op->send, row, r, to, k) + there, part, stream);
         begin += bytes;
     }
 }
@@ -271,7 +271,7 @@ static oriel_status look_at_slices(oriel_request *request, int from, const ragge
 }
 
 oriel_status oriel_ragged_take(oriel_request *request, int from, size_t at, const char *src,
-                               size_t len)
+                               size_t len, int stream)
 {
     const oriel_ragged *r = &request->ragged;
     ragged_slice *slices = request->slices + (size_t)from * (size_t)r->slices;
@@ -291,8 +291,8 @@ oriel_status oriel_ragged_take(oriel_request *request, int from, size_t at, cons
 
         part = common(at, len, begin, bytes, &there, &here);
         if (part > 0)
-            oriel_copy((char *)request->op.recv + (size_t)slices[k].offset * row + there,
-                       src + here, part);
+            oriel_op_copy((char *)request->op.recv + (size_t)slices[k].offset * row + there,
+                          src + here, part, stream);
         begin += bytes;
     }
     return st;

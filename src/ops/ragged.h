@@ -21,22 +21,27 @@ typedef struct ragged_fault {
 } ragged_fault;
 
 oriel_status oriel_ragged_check(const oriel_op *op, int n);
-/* Bytes that this member sends in all. */
+/* Bytes that this member sends in all, and on average to one member. */
 size_t oriel_ragged_sent(const oriel_op *op, int n);
+static inline size_t oriel_ragged_weight(const oriel_op *op, int n)
+{
+    return oriel_ragged_sent(op, n) / (size_t)n;
+}
 /* A copy of the arrays in one allocation, `*ragged` pointing into it; NULL: no
  * memory. */
 void *oriel_ragged_copy(oriel_ragged *ragged, int n);
 
 /* Staged. What goes to one member is a stream: the slices, then their rows. */
 size_t oriel_ragged_stream(const oriel_op *op, int to);
-/* Copies bytes [at, at + len) of the stream to `to`, as far as there are so many. */
-void oriel_ragged_put(const oriel_op *op, int to, size_t at, char *dst, size_t len);
+/* Copies bytes [at, at + len) of the stream to `to`, as far as there are so many; past
+ * the caches if `stream`. */
+void oriel_ragged_put(const oriel_op *op, int to, size_t at, char *dst, size_t len, int stream);
 /* The other way; ORIEL_ERR_REVOKED when a slice is not what this member expects:
  * the operation is then revoked. */
 oriel_status oriel_ragged_take(oriel_request *request, int from, size_t at, const char *src,
-                               size_t len);
+                               size_t len, int stream);
 /* What the member sends to itself, also as the group's only one. */
-oriel_status oriel_ragged_self(oriel_request *request);
+oriel_status oriel_ragged_self(oriel_request *request, int stream);
 /* Direct. All that `from` sends to `to`, in any of the members' threads; fills the
  * fault where they do not mean the same. */
 oriel_status oriel_ragged_move(const oriel_request *request, int from, int to, ragged_fault *fault);

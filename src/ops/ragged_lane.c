@@ -7,8 +7,7 @@
 
 /* Every member looks at every pair of members. */
 enum { MOST_LOOKS = 4096 };
-/* From here on reading each other's memory is faster than copying twice. */
-enum { PULL_FROM = 1 << 20, PIECE = 4 << 20 };
+enum { PIECE = 4 << 20 };
 
 /* One slice between two members: of what is sent to the other, and of what is
  * expected from it. */
@@ -70,13 +69,14 @@ void oriel_ragged_show(const oriel_group *group, const oriel_op *op, int index, 
                                           r->input_offsets[i], r->recv_sizes[i]};
         rows += i / r->slices == index ? 0 : (size_t)r->send_sizes[i];
     }
-    *mine =
-        (struct shown){.send = (uint64_t)(uintptr_t)op->send,
-                       .recv_rows = r->recv_rows,
-                       .fits = rows * oriel_op_block(op) <= group->room - head,
-                       .pull = rows * oriel_op_block(op) >= PULL_FROM && oriel_group_reads(group)};
+    *mine = (struct shown){.send = (uint64_t)(uintptr_t)op->send,
+                           .recv_rows = r->recv_rows,
+                           .fits = rows * oriel_op_block(op) <= group->room - head};
     if (mine->fits)
         put_rows(op, group->n, index, payload + head);
+    else if (index == 0)
+        mine->pull =
+            (uint32_t)oriel_style_pulls(group, op->kind, oriel_ragged_weight(op, group->n));
 }
 
 /* ---- seeing ------------------------------------------------------------------------- */
@@ -151,11 +151,16 @@ void oriel_ragged_see(const oriel_seat *seat, uint64_t call, const oriel_op *op)
 
 /* ---- reading ------------------------------------------------------------------------ */
 
-static oriel_status pull_slice(const oriel_request *request, int process, char *dst,
-                               const char *src, size_t bytes)
+static oriel_status pull_slice(const oriel_request *request, int from, char *dst, const char *src,
+                               size_t bytes)
 {
+    int process = request->comm->heap.ranks[request->group->ranks[from]].process;
     oriel_status st = ORIEL_OK;
 
+    if (from == request->index) {
+        oriel_copy(dst, src, bytes);
+        return ORIEL_OK;
+    }
     for (size_t at = 0; at < bytes && st == ORIEL_OK; at += PIECE) {
         if (oriel_comm_aborted(request->comm))
             return ORIEL_ERR_REVOKED;
@@ -170,14 +175,12 @@ oriel_status oriel_ragged_pull(const oriel_request *request, int from)
     const struct shown *theirs = shown_by(request->seat, request->key.count, from);
     const struct entry *entries =
         theirs->entries + (ptrdiff_t)request->index * request->ragged.slices;
-    const char *send = (const char *)(uintptr_t)theirs->send; /* NOLINT: another process's */
-    int process = request->comm->heap.ranks[request->group->ranks[from]].process;
+    const char *send = (const char *)(uintptr_t)theirs->send;
     size_t row = request->record.bytes;
     oriel_status st = ORIEL_OK;
 
     for (int k = 0; k < request->ragged.slices && st == ORIEL_OK; k++)
-        st =
-            pull_slice(request, process, (char *)request->op.recv + (size_t)entries[k].offset * row,
-                       send + (size_t)entries[k].from * row, (size_t)entries[k].rows * row);
+        st = pull_slice(request, from, (char *)request->op.recv + (size_t)entries[k].offset * row,
+                        send + (size_t)entries[k].from * row, (size_t)entries[k].rows * row);
     return st;
 }

@@ -29,6 +29,8 @@ oriel_status oriel_request_begin(oriel_request *request, const oriel_group *grou
     request->op = *op;
     request->state = REQUEST_ENTER;
     oriel_op_record(group, op, &request->record);
+    request->weight =
+        op->ragged == NULL ? request->record.bytes : oriel_ragged_weight(op, group->n);
     if (op->ragged != NULL) {
         request->ragged = *op->ragged;
         request->op.ragged = &request->ragged;
@@ -268,6 +270,12 @@ static oriel_status wait_lane(oriel_request *request)
     return ORIEL_OK;
 }
 
+static void learn(const oriel_request *request, uint32_t style)
+{
+    oriel_style_learn(request->group, request->record.kind, request->weight, style,
+                      oriel_now() - request->moving);
+}
+
 static oriel_status lane(oriel_request *request)
 {
     oriel_status st = wait_lane(request);
@@ -276,9 +284,8 @@ static oriel_status lane(oriel_request *request)
         return st;
     if (!request->wide)
         oriel_quick_consume(request->seat, request->call, &request->op);
-    else if (request->index == 0 && request->op.ragged == NULL)
-        oriel_style_learn(request->group, &request->record, STYLE_PULL,
-                          oriel_now() - request->moving);
+    else if (request->index == 0)
+        learn(request, STYLE_PULL);
     return succeed(request);
 }
 
@@ -410,9 +417,9 @@ static oriel_status transfer(oriel_request *request)
         return revoked(request);
     if (request->seat != NULL && !request->seat->settled)
         settle(request);
-    if (request->record.mode == ORIEL_MODE_STAGED && request->cell->record_rank == request->rank)
-        oriel_style_learn(request->group, &request->record, request->cell->style,
-                          oriel_now() - request->moving);
+    if (request->record.mode == ORIEL_MODE_STAGED &&
+        (request->cell->record_rank == request->rank || request->op.ragged != NULL))
+        learn(request, request->style);
     oriel_cell_leave(request->group, request->cell);
     return succeed(request);
 }
@@ -425,7 +432,7 @@ static oriel_status alone(oriel_request *request)
     if (oriel_comm_aborted(request->comm))
         return revoked(request);
     if (request->op.ragged != NULL)
-        st = oriel_ragged_self(request);
+        st = oriel_ragged_self(request, 0);
     else
         oriel_op_take(&request->op, 1, 0, &request->op.send, 0, request->record.bytes, 0);
     return st == ORIEL_OK ? succeed(request) : fail(request, st);

@@ -39,9 +39,11 @@ struct oriel_request {
     int from, to;    /* staged: who has to publish for, or to gather from this member */
     uint32_t chunks; /* staged: how many there are */
     uint32_t published, reduced, gathered; /* own progress in staged mode */
-    int owes;      /* staged: members that this one has yet to count as finished */
-    int unchecked; /* ragged: members whose slices have not been looked at */
-    double moving; /* since when its data moves, for who learns from it */
+    int owes;       /* staged: members that this one has yet to count as finished */
+    int unchecked;  /* ragged: members whose slices have not been looked at */
+    size_t weight;  /* bytes of a block, about; ragged: as this member alone knows them */
+    uint32_t style; /* how its data moves, see core/style.h ... */
+    double moving;  /* ... and since when, for who learns from it */
     int parked;
     uint32_t polls;
     double begun;

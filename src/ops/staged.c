@@ -30,8 +30,8 @@ struct stage oriel_stage_of(const oriel_request *request)
                           oriel_heap_channel(heap, request->cell->owner, request->cell->channel)};
 
     s.area = area;
-    s.stream_out = (request->cell->style & STYLE_STREAM_OUT) != 0;
-    s.stream_in = (request->cell->style & STYLE_STREAM_IN) != 0;
+    s.stream_out = (request->style & STYLE_STREAM_OUT) != 0;
+    s.stream_in = (request->style & STYLE_STREAM_IN) != 0;
     s.slot = slot == 0 ? HEAP_LINE : slot; /* the area holds two lines at least */
     s.slots = (uint32_t)least(SLOTS, area / s.slot);
     s.turn = request->cell->turn % s.slots;
@@ -143,7 +143,7 @@ static void publish(oriel_request *request, const struct stage *s, uint32_t chun
         if (unit == NULL)
             continue;
         if (op->ragged != NULL)
-            oriel_ragged_put(op, to, at, unit, s->unit);
+            oriel_ragged_put(op, to, at, unit, s->unit, s->stream_out);
         else if (at < block)
             oriel_op_copy(unit, (const char *)op->send + oriel_op_part(op, to) + at,
                           least(s->unit, block - at), s->stream_out);
@@ -173,7 +173,7 @@ static oriel_status gather_units(oriel_request *request, const struct stage *s, 
     if (op->ragged == NULL)
         gather_own(request, s, chunk);
     else if (chunk == 0)
-        st = oriel_ragged_self(request);
+        st = oriel_ragged_self(request, s->stream_in);
     for (int i = 0; i < request->group->n && st == ORIEL_OK; i++) {
         size_t at;
         const char *unit =
@@ -182,7 +182,7 @@ static oriel_status gather_units(oriel_request *request, const struct stage *s, 
         if (unit == NULL)
             continue;
         if (op->ragged != NULL)
-            st = oriel_ragged_take(request, i, at, unit, s->unit);
+            st = oriel_ragged_take(request, i, at, unit, s->unit, s->stream_in);
         else if (at < block)
             oriel_op_copy((char *)op->recv + (size_t)i * block + at, unit,
                           least(s->unit, block - at), s->stream_in);

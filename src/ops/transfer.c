@@ -48,7 +48,7 @@ static oriel_status eager_step(oriel_request *request)
 
 static int pulls(const oriel_request *request)
 {
-    return request->record.mode == ORIEL_MODE_STAGED && request->cell->style == STYLE_PULL;
+    return request->record.mode == ORIEL_MODE_STAGED && request->style == STYLE_PULL;
 }
 
 oriel_status oriel_transfer_expose(oriel_request *request)
@@ -56,6 +56,10 @@ oriel_status oriel_transfer_expose(oriel_request *request)
     heap_member *member = &oriel_heap_members(&request->comm->heap, request->cell)[request->index];
 
     advise_result(request);
+    request->style = request->cell->style;
+    if (request->op.ragged != NULL && request->record.mode == ORIEL_MODE_STAGED)
+        request->style =
+            oriel_style_choose(request->group, request->record.kind, request->weight, 0);
     if (pulls(request))
         return oriel_pull_expose(request);
     if (request->record.mode == ORIEL_MODE_DIRECT) {
