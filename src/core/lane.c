@@ -146,23 +146,28 @@ static enum lane_view commit(const oriel_seat *seat, uint64_t s)
     return decide(seat, s, SEAL_COMMITTED) == SEAL_REVOKED ? LANE_REVOKED : LANE_FULL;
 }
 
+static int is_revoked(const oriel_seat *seat, uint64_t s)
+{
+    return atomic_load(&seat->lane->seal[s % LANE_SLOTS]) == (s << 2 | SEAL_REVOKED);
+}
+
 enum lane_view oriel_lane_look(oriel_seat *seat, uint64_t s, lane_scan *scan)
 {
     const uint64_t digest = oriel_lane_slot(seat, s, seat->index)->digest;
 
-    for (; scan->at < (int)seat->n; scan->at++) {
+    for (; scan->at < scan->end; scan->at++) {
         const lane_slot *slot = oriel_lane_slot(seat, s, scan->at);
         uint64_t word = atomic_load_explicit(&slot->word, memory_order_acquire);
         uint64_t done = s - 1 - WORD_LAG(word);
 
         if (WORD_CALL(word) != s)
-            return atomic_load(&seat->lane->seal[s % LANE_SLOTS]) == (s << 2 | SEAL_REVOKED)
-                       ? LANE_REVOKED
-                       : LANE_WAITING;
+            return is_revoked(seat, s) ? LANE_REVOKED : LANE_WAITING;
         if (slot->digest != digest)
             return LANE_MISMATCH;
         scan->least = done < scan->least ? done : scan->least;
     }
+    if (scan->some)
+        return is_revoked(seat, s) ? LANE_REVOKED : LANE_FULL;
     if (scan->least > seat->known)
         seat->known = scan->least;
     return commit(seat, s);

@@ -56,12 +56,22 @@ struct oriel_seat {
 /* How far a call has looked at the others. */
 typedef struct lane_scan {
     int at;         /* those before have arrived with the same record */
+    int end;        /* those from here on are not waited for */
+    int some;       /* not all are */
     uint64_t least; /* what each of them has completed, at least */
 } lane_scan;
-#define LANE_SCAN_INIT                                                                             \
-    {                                                                                              \
-        0, UINT64_MAX                                                                              \
-    }
+
+/* Of a call that needs all members. */
+static inline lane_scan oriel_lane_all(const oriel_seat *seat)
+{
+    return (lane_scan){.end = (int)seat->n, .least = UINT64_MAX};
+}
+
+/* Of a call that needs one (-1: none) and succeeds without the others. */
+static inline lane_scan oriel_lane_one(int index)
+{
+    return (lane_scan){.at = index < 0 ? 0 : index, .end = index + 1, .some = 1};
+}
 
 /* Bytes of payload a member may bring; 0: the group is too large for a lane. */
 size_t oriel_lane_room_for(const oriel_heap *heap, int n);
@@ -94,8 +104,10 @@ static inline char *oriel_lane_payload(const oriel_seat *seat, uint64_t s, int i
 /* Arrives at `s`, payload in place. */
 void oriel_lane_arrive(oriel_seat *seat, uint64_t s, const oriel_record *record);
 /* After arriving: looks at the members from scan->at on and stays at who is missing
- * or differs. LANE_FULL: the call is committed; ring the group, since only now is
- * it sure that others see this member's arrival. */
+ * or differs. LANE_FULL: all who are needed are there. If those are all members, the
+ * call is committed; ring the group, since only now is it sure that others see this
+ * member's arrival. Who needs some alone rings when it arrives, and when it has
+ * completed. */
 enum lane_view oriel_lane_look(oriel_seat *seat, uint64_t s, lane_scan *scan);
 /* A member that has arrived at `s` with another record; -1: none. */
 int oriel_lane_differs(const oriel_seat *seat, uint64_t s);

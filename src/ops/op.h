@@ -101,6 +101,12 @@ static inline int oriel_op_destination(const oriel_op *op, int index)
     return op->kind == ORIEL_KIND_PERMUTE ? oriel_op_other_end(op, index, 0) : OP_EVERYBODY;
 }
 
+/* Each member needs one other at most: its part can be done without the rest. */
+static inline int oriel_op_rooted(const oriel_op *op)
+{
+    return op->kind == ORIEL_KIND_BROADCAST || op->kind == ORIEL_KIND_PERMUTE;
+}
+
 /* The most bytes of `send` that any member shows to others. */
 static inline size_t oriel_op_widest(const oriel_op *op, int n)
 {

@@ -34,12 +34,14 @@ static void write_payload(const oriel_op *op, const oriel_seat *seat, char *to)
     oriel_copy(to + after, (const char *)op->send + after, bytes - after);
 }
 
-void oriel_quick_arrive(oriel_seat *seat, uint64_t call, const oriel_op *op,
-                        const oriel_record *record)
+void oriel_quick_arrive(const oriel_group *group, oriel_seat *seat, uint64_t call,
+                        const oriel_op *op, const oriel_record *record)
 {
     if (record->mode == ORIEL_MODE_LANE)
         write_payload(op, seat, oriel_lane_payload(seat, call, seat->index));
     oriel_lane_arrive(seat, call, record);
+    if (record->mode == ORIEL_MODE_LANE && oriel_op_rooted(op))
+        oriel_group_ring(group);
 }
 
 void oriel_quick_consume(const oriel_seat *seat, uint64_t call, const oriel_op *op)
@@ -56,18 +58,29 @@ void oriel_quick_consume(const oriel_seat *seat, uint64_t call, const oriel_op *
     oriel_op_take(op, (int)seat->n, seat->index, src, 0, block, 0);
 }
 
-/* Returns whether all came while it looked. */
-static int look_for_a_while(const oriel_group *group, oriel_seat *seat, uint64_t call)
+lane_scan oriel_quick_scan(const oriel_seat *seat, const oriel_op *op)
+{
+    int from;
+
+    if (!oriel_op_rooted(op))
+        return oriel_lane_all(seat);
+    from = oriel_op_source(op, seat->index);
+    return oriel_lane_one(from == seat->index ? OP_NOBODY : from);
+}
+
+/* Returns whether all whom it needs came while it looked. */
+static int look_for_a_while(const oriel_group *group, oriel_seat *seat, uint64_t call,
+                            const oriel_op *op)
 {
     int yields = group->comm->oversubscribed;
-    lane_scan scan = LANE_SCAN_INIT;
+    lane_scan scan = oriel_quick_scan(seat, op);
     enum lane_view view = oriel_lane_look(seat, call, &scan);
 
     for (int i = 0; view == LANE_WAITING && i < (yields ? QUICK_YIELDS : QUICK_LOOKS); i++) {
         oriel_relax(yields);
         view = oriel_lane_look(seat, call, &scan);
     }
-    if (view == LANE_FULL)
+    if (view == LANE_FULL && !scan.some)
         oriel_group_ring_fenced(group);
     return view == LANE_FULL;
 }
@@ -92,7 +105,7 @@ static void arrive(oriel_group *group, oriel_seat *seat, uint64_t call, const or
     if (op->ragged == NULL) {
         oriel_op_describe(group, op, record_p);
         record_p->mode = ORIEL_MODE_LANE;
-        oriel_quick_arrive(seat, call, op, record_p);
+        oriel_quick_arrive(group, seat, call, op, record_p);
         return;
     }
     oriel_op_record(group, op, record_p);
@@ -104,6 +117,7 @@ static void arrive(oriel_group *group, oriel_seat *seat, uint64_t call, const or
 /* Once all have arrived: 0, if that does not end the call. */
 static int finish(const oriel_group *group, oriel_seat *seat, uint64_t call, const oriel_op *op)
 {
+    int rings = oriel_op_rooted(op);
     ragged_fault fault;
 
     if (op->ragged == NULL) {
@@ -113,10 +127,11 @@ static int finish(const oriel_group *group, oriel_seat *seat, uint64_t call, con
             return 0;
         oriel_ragged_see(seat, call, op);
     }
-    /* There is no later one that could wait for it. */
-    oriel_lane_complete(seat, call);
+    rings |= oriel_lane_complete(seat, call);
     if (op->ragged != NULL)
-        oriel_lane_complete(seat, call + 1);
+        rings |= oriel_lane_complete(seat, call + 1);
+    if (rings)
+        oriel_group_ring(group);
     return 1;
 }
 
@@ -132,7 +147,7 @@ oriel_status oriel_quick_run(oriel_group *group, int rank, const oriel_op *op, u
     group->sequence[local] += op->ragged != NULL ? 2 : 1;
     *call_p = call;
     arrive(group, seat, call, op, record_p);
-    if (!look_for_a_while(group, seat, call) || !finish(group, seat, call, op))
+    if (!look_for_a_while(group, seat, call, op) || !finish(group, seat, call, op))
         return ORIEL_IN_PROGRESS;
     if (op->ragged != NULL)
         record_p->bytes = oriel_ragged_sent(op, group->n);

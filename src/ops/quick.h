@@ -9,8 +9,10 @@
  * follows from what they must agree on. */
 int oriel_quick_fits(const oriel_group *group, const oriel_op *op);
 /* Arrives at `call`, with the payload where the record's mode says so. */
-void oriel_quick_arrive(oriel_seat *seat, uint64_t call, const oriel_op *op,
-                        const oriel_record *record);
+void oriel_quick_arrive(const oriel_group *group, oriel_seat *seat, uint64_t call,
+                        const oriel_op *op, const oriel_record *record);
+/* Whom it has to look for then. */
+lane_scan oriel_quick_scan(const oriel_seat *seat, const oriel_op *op);
 /* Fills `recv` once the call is full. */
 void oriel_quick_consume(const oriel_seat *seat, uint64_t call, const oriel_op *op);
 

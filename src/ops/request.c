@@ -81,7 +81,7 @@ void oriel_request_resume(oriel_request *request, uint64_t call, const oriel_rec
     request->call = call;
     request->record = *record;
     request->seat = &request->group->seats[request->rank - request->comm->first_rank];
-    request->scan = (lane_scan)LANE_SCAN_INIT;
+    request->scan = oriel_quick_scan(request->seat, &request->op);
     request->wide = request->op.ragged != NULL;
     request->state = request->wide ? REQUEST_SHOWN : REQUEST_LANE;
 }
@@ -192,7 +192,7 @@ static oriel_status idle(oriel_request *request)
 /* Counts the call as completed in the lane, by both its numbers if it has two. */
 static void leave_lane(oriel_request *request)
 {
-    int ring = 0;
+    int ring = request->scan.some;
 
     for (uint64_t call = request->key.count; call <= request->key.count + (uint64_t)request->wide;
          call++)
@@ -212,8 +212,10 @@ static oriel_status succeed(oriel_request *request)
 
 static void arrive(oriel_request *request, enum request_state state)
 {
-    oriel_quick_arrive(request->seat, request->call, &request->op, &request->record);
-    request->scan = (lane_scan)LANE_SCAN_INIT;
+    oriel_quick_arrive(request->group, request->seat, request->call, &request->op,
+                       &request->record);
+    request->scan = request->wide ? oriel_lane_all(request->seat)
+                                  : oriel_quick_scan(request->seat, &request->op);
     request->state = state;
 }
 
@@ -266,7 +268,8 @@ static oriel_status wait_lane(oriel_request *request)
     case LANE_FULL:
         break;
     }
-    oriel_group_ring_fenced(request->group);
+    if (!request->scan.some)
+        oriel_group_ring_fenced(request->group);
     return ORIEL_OK;
 }
 

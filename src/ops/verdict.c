@@ -18,7 +18,7 @@ static int missing_rank(const oriel_request *request)
     if (request->cell != NULL)
         return oriel_cell_missing(group, request->cell);
     if ((request->state == REQUEST_LANE || request->state == REQUEST_SHOWN) &&
-        request->scan.at < group->n)
+        request->scan.at < request->scan.end)
         index = request->scan.at;
     if (request->state == REQUEST_QUEUE || request->state == REQUEST_READ)
         index = oriel_lane_behind(request->seat, request->call);

@@ -42,7 +42,7 @@ static int lanes_taken(void)
 
 static enum lane_view look(int i, uint64_t s)
 {
-    lane_scan scan = LANE_SCAN_INIT;
+    lane_scan scan = oriel_lane_all(&seats[i]);
 
     return oriel_lane_look(&seats[i], s, &scan);
 }
@@ -78,10 +78,11 @@ static void a_sealed_call_never_fills(void **state)
 static void differing_records_are_seen_by_all(void **state)
 {
     oriel_record other = record;
-    lane_scan scan = LANE_SCAN_INIT;
+    lane_scan scan;
 
     (void)state;
     sit();
+    scan = oriel_lane_all(&seats[0]);
     other.bytes = 16;
     oriel_lane_arrive(&seats[0], 1, &record);
     oriel_lane_arrive(&seats[1], 1, &other);
@@ -93,6 +94,26 @@ static void differing_records_are_seen_by_all(void **state)
     oriel_lane_arrive(&seats[2], 1, &record);
     assert_int_equal(oriel_lane_differs(&seats[2], 1), 1);
     assert_int_equal(look(1, 1), LANE_MISMATCH);
+}
+
+/* Who needs one member does not wait for another, but fails where the call is revoked. */
+static void one_is_enough(void **state)
+{
+    lane_scan scan;
+
+    (void)state;
+    sit();
+    oriel_lane_arrive(&seats[0], 1, &record);
+    scan = oriel_lane_one(1);
+    assert_int_equal(oriel_lane_look(&seats[0], 1, &scan), LANE_WAITING);
+    oriel_lane_arrive(&seats[1], 1, &record);
+    assert_int_equal(oriel_lane_look(&seats[0], 1, &scan), LANE_FULL);
+    scan = oriel_lane_one(-1);
+    assert_int_equal(oriel_lane_look(&seats[1], 1, &scan), LANE_FULL);
+    assert_true(oriel_lane_seal(&seats[1], 1)); /* the third has not come */
+    oriel_lane_arrive(&seats[2], 1, &record);
+    scan = oriel_lane_one(1);
+    assert_int_equal(oriel_lane_look(&seats[2], 1, &scan), LANE_REVOKED);
 }
 
 /* A slot is written again only when everybody has completed its last call. */
@@ -280,6 +301,7 @@ int main(void)
         cmocka_unit_test(full_only_when_all_are_there),
         cmocka_unit_test(a_sealed_call_never_fills),
         cmocka_unit_test(differing_records_are_seen_by_all),
+        cmocka_unit_test(one_is_enough),
         cmocka_unit_test(nobody_is_lapped),
         cmocka_unit_test(completions_count_in_order),
         cmocka_unit_test(words_carry_the_credit),
