@@ -61,6 +61,16 @@ static void find_seats(oriel_group *group)
         group->seats[k].index = oriel_group_index(group, comm->first_rank + k);
 }
 
+/* Where all have a core, larger payloads are better copied in the style that suits them
+ * best; where not, the fewest meetings are best. */
+static size_t room_of(const oriel_comm *comm, int n)
+{
+    size_t most = comm->oversubscribed ? HEAP_LANE_ROOM : HEAP_LANE_ROOM / 2;
+    size_t room = oriel_lane_room_for(&comm->heap, n);
+
+    return room < most ? room : most;
+}
+
 static oriel_group *group_new(oriel_comm *comm, const int *ranks, int n)
 {
     oriel_group *group = oriel_sys_now->alloc(sizeof *group);
@@ -69,7 +79,7 @@ static oriel_group *group_new(oriel_comm *comm, const int *ranks, int n)
         return NULL;
     group->comm = comm;
     group->n = n;
-    group->room = oriel_lane_room_for(&comm->heap, n);
+    group->room = room_of(comm, n);
     group->ranks = oriel_sys_now->alloc((size_t)n * sizeof *ranks);
     group->procs = oriel_sys_now->alloc((size_t)n * sizeof *ranks);
     group->sequence = oriel_sys_now->alloc((size_t)comm->local_ranks * sizeof *group->sequence);

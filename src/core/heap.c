@@ -10,14 +10,16 @@
      (ORIEL_VERSION_MAJOR * 4096 + ORIEL_VERSION_MINOR * 64 + ORIEL_VERSION_PATCH) * 16 +          \
      sizeof(heap_header) + sizeof(heap_proc) + sizeof(heap_rank) + sizeof(heap_bucket))
 
-enum { MAX_CHANNEL = 4 << 20, LANE_BYTES = 272 << 10, PAGE = 4096 };
+enum { MAX_CHANNEL = 4 << 20, PAGE = 4096 };
+/* A lane has so much for each member of a world of up to LANE_RANKS. */
+enum { LANE_RANKS = 8, LANE_TABLE = 16 << 10 };
 
 static uint64_t round_up(uint64_t value, uint64_t to)
 {
     return (value + to - 1) / to * to;
 }
 
-/* One eighth of the staging memory goes to blocks, one eighth to lanes where that
+/* One eighth of the staging memory goes to blocks, a quarter to lanes where that
  * is enough for one, the rest to channels. */
 static oriel_status plan_pool(int num_ranks, heap_header *h)
 {
@@ -35,12 +37,13 @@ static oriel_status plan_pool(int num_ranks, heap_header *h)
     if (blocks > 64 * HEAP_BLOCK_WORDS)
         blocks = 64 * HEAP_BLOCK_WORDS;
     h->num_blocks = (uint32_t)blocks;
-    h->lane_bytes = LANE_BYTES;
-    h->num_lanes = (uint32_t)((uint64_t)staging / 8 / LANE_BYTES);
+    h->lane_bytes = LANE_TABLE + (uint64_t)HEAP_LANE_SLOTS * HEAP_LANE_ROOM *
+                                     (uint64_t)(num_ranks < LANE_RANKS ? num_ranks : LANE_RANKS);
+    h->num_lanes = (uint32_t)((uint64_t)staging / 4 / h->lane_bytes);
     if (h->num_lanes > HEAP_MAX_LANES)
         h->num_lanes = HEAP_MAX_LANES;
     h->channel_bytes =
-        ((uint64_t)staging - blocks * h->block_bytes - h->num_lanes * LANE_BYTES) / PAGE * PAGE;
+        ((uint64_t)staging - blocks * h->block_bytes - h->num_lanes * h->lane_bytes) / PAGE * PAGE;
     h->num_channels = 1;
     if (h->channel_bytes > MAX_CHANNEL) {
         h->num_channels = (uint32_t)(h->channel_bytes / MAX_CHANNEL);

@@ -22,6 +22,8 @@ enum {
     HEAP_BLOCK_WORDS = 8,   /* bitmap words: at most 512 blocks per rank */
     HEAP_MAX_CHANNELS = 64, /* one bitmap word */
     HEAP_MAX_LANES = 64,    /* the same */
+    HEAP_LANE_SLOTS = 4,
+    HEAP_LANE_ROOM = 64 << 10, /* bytes of payload in a slot, about */
     HEAP_MAX_RANKS = 1024,
     HEAP_TEXT = 256,
     HEAP_STYLES = 256,    /* a power of two is not needed; collisions do no harm */
@@ -124,6 +126,7 @@ typedef struct heap_lane heap_lane; /* see lane.c */
 
 typedef struct heap_style {
     _Atomic uint32_t cost[HEAP_STYLE_COUNT]; /* 0: not known */
+    _Atomic uint32_t guessed;                /* bit per style: what smaller operations cost */
     _Atomic uint32_t turns;
     _Atomic uint32_t pull_turns;
 } heap_style;

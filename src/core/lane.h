@@ -11,7 +11,7 @@
 
 #include "core/comm.h"
 
-enum { LANE_SLOTS = 4 };
+enum { LANE_SLOTS = HEAP_LANE_SLOTS };
 
 /* The payload begins on the line of the word, so that a small call costs one miss
  * for each peer. */

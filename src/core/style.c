@@ -5,7 +5,7 @@
 
 /* One in so many operations tries another style than the best. */
 enum { EXPLORE_EVERY = 64, SLOWNESS = 8 };
-enum { STREAM_IN_FROM = 2 << 20, PULL_FROM = 32 << 10 };
+enum { STREAM_IN_FROM = 2 << 20, PULL_FROM = 1 << 10 };
 
 /* The entry of operations `smaller` powers of two below this one. */
 static heap_style *style_of(const oriel_group *group, uint32_t kind, size_t bytes, int smaller)
@@ -50,8 +50,10 @@ static void inherit(const oriel_group *group, uint32_t kind, size_t bytes, heap_
         const heap_style *from = style_of(group, kind, bytes, smaller);
 
         for (uint32_t i = 0; i < HEAP_STYLE_COUNT; i++) {
-            if (cost_of(entry, i) == 0)
-                atomic_store_explicit(&entry->cost[i], cost_of(from, i), memory_order_relaxed);
+            if (cost_of(entry, i) != 0 || cost_of(from, i) == 0)
+                continue;
+            atomic_store_explicit(&entry->cost[i], cost_of(from, i), memory_order_relaxed);
+            atomic_fetch_or_explicit(&entry->guessed, 1u << i, memory_order_relaxed);
         }
     }
 }
@@ -106,9 +108,13 @@ void oriel_style_learn(const oriel_group *group, uint32_t kind, size_t bytes, ui
 {
     heap_style *entry = style_of(group, kind, bytes, 0);
     double sample = seconds * 1e12 / (double)(bytes + 1); /* ps a byte */
-    double old = (double)cost_of(entry, style);
+    uint32_t bit = 1u << style;
+    int guessed = (atomic_load_explicit(&entry->guessed, memory_order_relaxed) & bit) != 0;
+    double old = guessed ? 0 : (double)cost_of(entry, style);
     double now = old == 0 || sample < old ? sample : old + (sample - old) / SLOWNESS;
 
+    if (guessed)
+        atomic_fetch_and_explicit(&entry->guessed, ~bit, memory_order_relaxed);
     now = now < 1 ? 1 : now > 1e9 ? 1e9 : now;
     atomic_store_explicit(&entry->cost[style], (uint32_t)now, memory_order_relaxed);
 }
