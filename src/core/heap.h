@@ -125,8 +125,10 @@ typedef struct heap_cell {
 typedef struct heap_lane heap_lane; /* see lane.c */
 
 typedef struct heap_style {
-    _Atomic uint32_t cost[HEAP_STYLE_COUNT]; /* 0: not known */
-    _Atomic uint32_t guessed;                /* bit per style: what smaller operations cost */
+    _Atomic uint32_t cost[HEAP_STYLE_COUNT];    /* 0: not known */
+    _Atomic uint32_t guessed;                   /* bit per style: what smaller operations cost */
+    _Atomic uint32_t slowest[HEAP_STYLE_COUNT]; /* of the members that have finished ... */
+    _Atomic uint32_t members[HEAP_STYLE_COUNT]; /* ... so many, over all operations */
     _Atomic uint32_t turns;
     _Atomic uint32_t pull_turns;
 } heap_style;

@@ -5,7 +5,7 @@
 
 /* One in so many operations tries another style than the best. */
 enum { EXPLORE_EVERY = 64, SLOWNESS = 8 };
-enum { STREAM_IN_FROM = 2 << 20, PULL_FROM = 1 << 10 };
+enum { STREAM_IN_FROM = 256 << 10, PULL_FROM = 1 << 10 };
 
 /* The entry of operations `smaller` powers of two below this one. */
 static heap_style *style_of(const oriel_group *group, uint32_t kind, size_t bytes, int smaller)
@@ -103,11 +103,8 @@ int oriel_style_pulls(const oriel_group *group, uint32_t kind, size_t bytes)
 
 /* Down at once, up slowly: an operation that was slow because somebody was not
  * scheduled says little, a fast one that it can be so fast. */
-void oriel_style_learn(const oriel_group *group, uint32_t kind, size_t bytes, uint32_t style,
-                       double seconds)
+static void learn(heap_style *entry, uint32_t style, double sample)
 {
-    heap_style *entry = style_of(group, kind, bytes, 0);
-    double sample = seconds * 1e12 / (double)(bytes + 1); /* ps a byte */
     uint32_t bit = 1u << style;
     int guessed = (atomic_load_explicit(&entry->guessed, memory_order_relaxed) & bit) != 0;
     double old = guessed ? 0 : (double)cost_of(entry, style);
@@ -115,6 +112,23 @@ void oriel_style_learn(const oriel_group *group, uint32_t kind, size_t bytes, ui
 
     if (guessed)
         atomic_fetch_and_explicit(&entry->guessed, ~bit, memory_order_relaxed);
-    now = now < 1 ? 1 : now > 1e9 ? 1e9 : now;
     atomic_store_explicit(&entry->cost[style], (uint32_t)now, memory_order_relaxed);
+}
+
+/* Who was not scheduled while the others worked has seen a short operation, so the
+ * member that has seen the longest counts. Operations in flight at the same time may
+ * mix, which blurs what is learnt and nothing else. */
+void oriel_style_report(const oriel_group *group, uint32_t kind, size_t bytes, uint32_t style,
+                        double seconds)
+{
+    heap_style *entry = style_of(group, kind, bytes, 0);
+    double cost = seconds * 1e12 / (double)(bytes + 1); /* ps a byte */
+    uint32_t sample = cost < 1 ? 1 : cost > 1e9 ? 1000000000 : (uint32_t)cost;
+    uint32_t slowest = atomic_load_explicit(&entry->slowest[style], memory_order_relaxed);
+
+    while (slowest < sample &&
+           !atomic_compare_exchange_weak(&entry->slowest[style], &slowest, sample)) {
+    }
+    if ((atomic_fetch_add(&entry->members[style], 1) + 1) % (uint32_t)group->n == 0)
+        learn(entry, style, atomic_exchange(&entry->slowest[style], 0));
 }

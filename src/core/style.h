@@ -24,8 +24,8 @@ enum {
 uint32_t oriel_style_choose(const oriel_group *group, uint32_t kind, size_t bytes, int pull);
 /* Whether to pull, for who asks that first and for a style of a cell later. */
 int oriel_style_pulls(const oriel_group *group, uint32_t kind, size_t bytes);
-/* An operation took so long. */
-void oriel_style_learn(const oriel_group *group, uint32_t kind, size_t bytes, uint32_t style,
-                       double seconds);
+/* By every member: an operation took so long. */
+void oriel_style_report(const oriel_group *group, uint32_t kind, size_t bytes, uint32_t style,
+                        double seconds);
 
 #endif

@@ -273,10 +273,10 @@ static oriel_status wait_lane(oriel_request *request)
     return ORIEL_OK;
 }
 
-static void learn(const oriel_request *request, uint32_t style)
+static void report(const oriel_request *request, uint32_t style)
 {
-    oriel_style_learn(request->group, request->record.kind, request->weight, style,
-                      oriel_now() - request->moving);
+    oriel_style_report(request->group, request->record.kind, request->weight, style,
+                       oriel_now() - request->moving);
 }
 
 static oriel_status lane(oriel_request *request)
@@ -287,8 +287,8 @@ static oriel_status lane(oriel_request *request)
         return st;
     if (!request->wide)
         oriel_quick_consume(request->seat, request->call, &request->op);
-    else if (request->index == 0)
-        learn(request, STYLE_PULL);
+    else
+        report(request, STYLE_PULL);
     return succeed(request);
 }
 
@@ -420,9 +420,8 @@ static oriel_status transfer(oriel_request *request)
         return revoked(request);
     if (request->seat != NULL && !request->seat->settled)
         settle(request);
-    if (request->record.mode == ORIEL_MODE_STAGED &&
-        (request->cell->record_rank == request->rank || request->op.ragged != NULL))
-        learn(request, request->style);
+    if (request->record.mode == ORIEL_MODE_STAGED)
+        report(request, request->style);
     oriel_cell_leave(request->group, request->cell);
     return succeed(request);
 }
