@@ -39,7 +39,7 @@ static const struct {
                                 .max = 1e9,
                                 .help = "seconds that start-up waits for all processes"},
     [ORIEL_OPT_STAGING] = {.name = "ORIEL_STAGING",
-                           .fallback = "40M",
+                           .fallback = "64M",
                            .kind = KIND_BYTES,
                            .min = 256 << 10,
                            .max = 1e12,

@@ -65,7 +65,7 @@ static void find_seats(oriel_group *group)
  * best; where not, the fewest meetings are best. */
 static size_t room_of(const oriel_comm *comm, int n)
 {
-    size_t most = comm->oversubscribed ? HEAP_LANE_ROOM : HEAP_LANE_ROOM / 2;
+    size_t most = comm->oversubscribed ? HEAP_LANE_ROOM : HEAP_LANE_ROOM / 8;
     size_t room = oriel_lane_room_for(&comm->heap, n);
 
     return room < most ? room : most;

@@ -19,7 +19,7 @@ static uint64_t round_up(uint64_t value, uint64_t to)
     return (value + to - 1) / to * to;
 }
 
-/* One eighth of the staging memory goes to blocks, a quarter to lanes where that
+/* One eighth of the staging memory goes to blocks, a half to lanes where that
  * is enough for one, the rest to channels. */
 static oriel_status plan_pool(int num_ranks, heap_header *h)
 {
@@ -39,7 +39,7 @@ static oriel_status plan_pool(int num_ranks, heap_header *h)
     h->num_blocks = (uint32_t)blocks;
     h->lane_bytes = LANE_TABLE + (uint64_t)HEAP_LANE_SLOTS * HEAP_LANE_ROOM *
                                      (uint64_t)(num_ranks < LANE_RANKS ? num_ranks : LANE_RANKS);
-    h->num_lanes = (uint32_t)((uint64_t)staging / 4 / h->lane_bytes);
+    h->num_lanes = (uint32_t)((uint64_t)staging / 2 / h->lane_bytes);
     if (h->num_lanes > HEAP_MAX_LANES)
         h->num_lanes = HEAP_MAX_LANES;
     h->channel_bytes =

@@ -23,7 +23,7 @@ enum {
     HEAP_MAX_CHANNELS = 64, /* one bitmap word */
     HEAP_MAX_LANES = 64,    /* the same */
     HEAP_LANE_SLOTS = 4,
-    HEAP_LANE_ROOM = 64 << 10, /* bytes of payload in a slot, about */
+    HEAP_LANE_ROOM = 256 << 10, /* bytes of payload in a slot, about */
     HEAP_MAX_RANKS = 1024,
     HEAP_TEXT = 256,
     HEAP_STYLES = 256,    /* a power of two is not needed; collisions do no harm */

@@ -11,7 +11,7 @@
 
 #include <string.h>
 
-enum { PIECE = 4 << 20 };
+enum { PIECE = 4 << 20, PAIR_UP_TO = 1 << 20 };
 
 /* A member in place would overwrite what others have yet to read. */
 static int overwrites(const oriel_op *op)
@@ -33,13 +33,42 @@ static struct shown *shown_by(const oriel_request *request, int index)
     return (struct shown *)(void *)oriel_lane_payload(request->seat, request->key.count, index);
 }
 
-void oriel_pull_show(oriel_request *request)
+int oriel_pull_paired(const oriel_request *request)
+{
+    return request->op.kind == ORIEL_KIND_PERMUTE && request->record.bytes <= PAIR_UP_TO &&
+           request->comm->oversubscribed && oriel_group_reads(request->group);
+}
+
+/* What others may read until the end, whatever becomes of `recv`: NULL, no memory. */
+static const void *lasting_send(oriel_request *request)
+{
+    const oriel_op *op = &request->op;
+    size_t bytes = oriel_op_payload(op, request->group->n, request->index);
+
+    if (!overwrites(op) || bytes == 0)
+        return op->send;
+    request->kept = oriel_sys_now->alloc(bytes);
+    if (request->kept == NULL)
+        oriel_fail(ORIEL_ERR_SYSTEM, "out of memory for %zu bytes of send", bytes);
+    else
+        oriel_copy(request->kept, op->send, bytes);
+    return request->kept;
+}
+
+oriel_status oriel_pull_show(oriel_request *request)
 {
     struct shown *mine = shown_by(request, request->index);
+    const void *send = overwrites(&request->op) ? NULL : request->op.send;
 
-    mine->send = overwrites(&request->op) ? 0 : (uint64_t)(uintptr_t)request->op.send;
+    if (oriel_pull_paired(request)) {
+        send = lasting_send(request);
+        if (send == NULL)
+            return ORIEL_ERR_SYSTEM;
+    }
+    mine->send = (uint64_t)(uintptr_t)send;
     mine->pull = request->index == 0 &&
                  oriel_style_pulls(request->group, request->record.kind, request->weight);
+    return ORIEL_OK;
 }
 
 int oriel_pull_agreed(const oriel_request *request)
@@ -56,19 +85,10 @@ int oriel_pull_agreed(const oriel_request *request)
 
 oriel_status oriel_pull_expose(oriel_request *request)
 {
-    const oriel_op *op = &request->op;
     heap_member *member = &oriel_heap_members(&request->comm->heap, request->cell)[request->index];
-    size_t bytes = oriel_op_payload(op, request->group->n, request->index);
 
-    member->send = op->send;
-    if (!overwrites(op) || bytes == 0)
-        return ORIEL_OK;
-    request->kept = oriel_sys_now->alloc(bytes);
-    if (request->kept == NULL)
-        return oriel_fail(ORIEL_ERR_SYSTEM, "out of memory for %zu bytes of send", bytes);
-    oriel_copy(request->kept, op->send, bytes);
-    member->send = request->kept;
-    return ORIEL_OK;
+    member->send = lasting_send(request);
+    return member->send == NULL && request->op.send != NULL ? ORIEL_ERR_SYSTEM : ORIEL_OK;
 }
 
 static const void *send_of(const oriel_request *request, int index)

@@ -7,6 +7,7 @@
 
 /* In one process the buffers themselves are at hand: from here on copying less pays. */
 enum { DIRECT_FROM = 4096 };
+enum { MOST_READ = 512 << 10 };
 /* Looks at the others before a call gets a request, a clock and a deadline. */
 enum { QUICK_LOOKS = 200, QUICK_YIELDS = 16 };
 
@@ -15,6 +16,9 @@ int oriel_quick_fits(const oriel_group *group, const oriel_op *op)
     size_t bytes = oriel_op_widest(op, group->n);
     int direct = group->one_process && group->comm->heap.header->direct;
 
+    /* Every member of an all_reduce would read all of everybody's. */
+    if (op->kind == ORIEL_KIND_ALL_REDUCE && bytes * (size_t)group->n > MOST_READ)
+        return 0;
     return op->kind != ORIEL_KIND_RAGGED_ALL_TO_ALL && bytes <= group->room &&
            !(direct && bytes >= DIRECT_FROM);
 }
@@ -40,7 +44,7 @@ void oriel_quick_arrive(const oriel_group *group, oriel_seat *seat, uint64_t cal
     if (record->mode == ORIEL_MODE_LANE)
         write_payload(op, seat, oriel_lane_payload(seat, call, seat->index));
     oriel_lane_arrive(seat, call, record);
-    if (record->mode == ORIEL_MODE_LANE && oriel_op_rooted(op))
+    if (oriel_op_rooted(op))
         oriel_group_ring(group);
 }
 

@@ -210,23 +210,46 @@ static oriel_status succeed(oriel_request *request)
     return ORIEL_OK;
 }
 
+/* Whom a call that has just arrived waits for: in pairs, first who has something for this
+ * member, then who reads what it has. */
+static lane_scan whom(const oriel_request *request, enum request_state state)
+{
+    const oriel_op *op = &request->op;
+    int to;
+
+    if (!request->wide)
+        return oriel_quick_scan(request->seat, op);
+    if (!oriel_pull_paired(request))
+        return oriel_lane_all(request->seat);
+    if (state == REQUEST_SHOWN)
+        return oriel_quick_scan(request->seat, op);
+    to = oriel_op_destination(op, request->index);
+    return oriel_lane_one(to == request->index ? OP_NOBODY : to);
+}
+
 static void arrive(oriel_request *request, enum request_state state)
 {
     oriel_quick_arrive(request->group, request->seat, request->call, &request->op,
                        &request->record);
-    request->scan = request->wide ? oriel_lane_all(request->seat)
-                                  : oriel_quick_scan(request->seat, &request->op);
+    request->scan = whom(request, state);
     request->state = state;
 }
 
-static void show(oriel_request *request)
+static oriel_status show(oriel_request *request)
 {
     char *payload = oriel_lane_payload(request->seat, request->call, request->index);
+    oriel_status st;
 
-    if (request->op.ragged == NULL)
-        oriel_pull_show(request);
-    else if (oriel_ragged_lanes(request->group, &request->op))
-        oriel_ragged_show(request->group, &request->op, request->index, payload);
+    if (request->op.ragged != NULL) {
+        if (oriel_ragged_lanes(request->group, &request->op))
+            oriel_ragged_show(request->group, &request->op, request->index, payload);
+        return ORIEL_OK;
+    }
+    st = oriel_pull_show(request);
+    if (st != ORIEL_OK)
+        oriel_comm_abort(request->comm, st, request->rank, request->comm->process, "rank %d: %s",
+                         request->rank, oriel_last_error());
+    return st;
 }
 
 static oriel_status queue(oriel_request *request)
@@ -243,7 +266,8 @@ static oriel_status queue(oriel_request *request)
     if (seat->lane == NULL) {
         request->state = REQUEST_ENTER;
     } else if (request->wide) {
-        show(request);
+        if (show(request) != ORIEL_OK)
+            return revoked(request);
         arrive(request, REQUEST_SHOWN);
         seat->arrived++; /* the second number is taken */
     } else {
@@ -287,7 +311,7 @@ static oriel_status lane(oriel_request *request)
         return st;
     if (!request->wide)
         oriel_quick_consume(request->seat, request->call, &request->op);
-    else
+    else if (!oriel_pull_paired(request))
         report(request, STYLE_PULL);
     return succeed(request);
 }
@@ -324,7 +348,8 @@ static oriel_status shown(oriel_request *request)
     request->moving = oriel_now();
     if (request->op.ragged != NULL)
         return shown_ragged(request);
-    request->state = oriel_pull_agreed(request) ? REQUEST_READ : REQUEST_ENTER;
+    request->state =
+        oriel_pull_paired(request) || oriel_pull_agreed(request) ? REQUEST_READ : REQUEST_ENTER;
     return ORIEL_OK;
 }
 
