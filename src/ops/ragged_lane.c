@@ -1,34 +1,50 @@
 /* ragged_all_to_all in a group's lane. Each member shows what it sends to whom, what it
  * expects from whom, and the rows themselves where there is room. All see what all
  * have shown, so all come to the same end without asking again. */
+#include <string.h>
+
 #include "base/copy.h"
 #include "core/style.h"
 #include "ops/ragged.h"
 
 /* Every member looks at every pair of members. */
-enum { MOST_LOOKS = 4096 };
-enum { PIECE = 4 << 20 };
+enum { MOST_LOOKS = 4096, PIECE = 4 << 20 };
 
-/* One slice between two members: of what is sent to the other, and of what is
- * expected from it. */
+/* One slice between two members: of what is sent to the other, and how many rows are
+ * expected from it. Short, so that a small call's rows fit the same line. */
 struct entry {
-    int64_t rows;
-    int64_t offset; /* row of the receiver's `recv` */
-    int64_t from;   /* row of `send` */
-    int64_t expected;
+    uint32_t rows;
+    uint32_t offset; /* row of the receiver's `recv` */
+    uint32_t expected;
 };
 
+enum { SHOWS_ROWS = 1, SHOWS_ADDRESS = 2, WANTS_PULL = 4 };
+
+/* An entry for each slice and member; then the rows for all others, in order, or, where
+ * there is no room for them, where they can be read. A member whose numbers are too
+ * large for entries shows neither. */
 struct shown {
-    uint64_t send; /* its address */
-    uint64_t recv_rows;
-    uint32_t fits; /* the rows for all others follow the entries, in order */
-    uint32_t pull; /* the first member's: where they do not fit, whether to read them */
+    uint32_t flags;
+    uint32_t recv_rows;
     struct entry entries[];
+};
+
+struct address {
+    uint64_t send;
+    int64_t from[]; /* row of `send`, for each entry */
 };
 
 static size_t head_bytes(int n, int slices)
 {
-    return sizeof(struct shown) + (size_t)n * (size_t)slices * sizeof(struct entry);
+    size_t bytes = sizeof(struct shown) + (size_t)n * (size_t)slices * sizeof(struct entry);
+
+    return (bytes + 7) / 8 * 8;
+}
+
+static size_t most_bytes(int n, int slices)
+{
+    return head_bytes(n, slices) + sizeof(struct address) +
+           (size_t)n * (size_t)slices * sizeof(int64_t);
 }
 
 int oriel_ragged_lanes(const oriel_group *group, const oriel_op *op)
@@ -37,24 +53,56 @@ int oriel_ragged_lanes(const oriel_group *group, const oriel_op *op)
     int direct = group->one_process && group->comm->heap.header->direct;
 
     return !direct && n * n * (size_t)op->ragged->slices <= MOST_LOOKS &&
-           head_bytes(group->n, op->ragged->slices) <= group->room;
+           most_bytes(group->n, op->ragged->slices) <= group->room;
 }
 
 /* ---- showing ------------------------------------------------------------------------ */
 
-static void put_rows(const oriel_op *op, int n, int index, char *to)
+static void put_rows(const oriel_op *op, int n, int index, char *dst)
 {
     const oriel_ragged *r = op->ragged;
     size_t row = oriel_op_block(op);
+    int i = 0;
 
-    for (int i = 0; i < n * r->slices; i++) {
-        size_t bytes = (size_t)r->send_sizes[i] * row;
+    for (int to = 0; to < n; to++) {
+        for (int k = 0; k < r->slices; k++, i++) {
+            size_t bytes = (size_t)r->send_sizes[i] * row;
 
-        if (i / r->slices == index || bytes == 0)
-            continue;
-        oriel_copy(to, (const char *)op->send + (size_t)r->input_offsets[i] * row, bytes);
-        to += bytes;
+            if (to == index || bytes == 0)
+                continue;
+            oriel_copy(dst, (const char *)op->send + (size_t)r->input_offsets[i] * row, bytes);
+            dst += bytes;
+        }
     }
+}
+
+static void put_address(const oriel_op *op, int n, char *dst)
+{
+    struct address *address = (struct address *)(void *)dst;
+
+    address->send = (uint64_t)(uintptr_t)op->send;
+    memcpy(address->from, op->ragged->input_offsets,
+           (size_t)n * (size_t)op->ragged->slices * sizeof(int64_t));
+}
+
+/* Writes the entries and returns how many rows go to others; -1: numbers too large. */
+static int64_t put_entries(const oriel_ragged *r, int n, int index, struct shown *mine)
+{
+    uint64_t all = r->recv_rows;
+    int64_t rows = 0;
+    int i = 0;
+
+    for (int to = 0; to < n; to++) {
+        for (int k = 0; k < r->slices; k++, i++) {
+            mine->entries[i] =
+                (struct entry){(uint32_t)r->send_sizes[i], (uint32_t)r->output_offsets[i],
+                               (uint32_t)r->recv_sizes[i]};
+            all |= (uint64_t)(r->send_sizes[i] | r->output_offsets[i] | r->recv_sizes[i]);
+            rows += to == index ? 0 : r->send_sizes[i];
+        }
+    }
+    mine->recv_rows = (uint32_t)r->recv_rows;
+    return all > UINT32_MAX ? -1 : rows;
 }
 
 void oriel_ragged_show(const oriel_group *group, const oriel_op *op, int index, char *payload)
@@ -62,21 +110,20 @@ void oriel_ragged_show(const oriel_group *group, const oriel_op *op, int index, 
     const oriel_ragged *r = op->ragged;
     struct shown *mine = (struct shown *)(void *)payload;
     size_t head = head_bytes(group->n, r->slices);
-    size_t rows = 0;
+    int64_t rows = put_entries(r, group->n, index, mine);
 
-    for (int i = 0; i < group->n * r->slices; i++) {
-        mine->entries[i] = (struct entry){r->send_sizes[i], r->output_offsets[i],
-                                          r->input_offsets[i], r->recv_sizes[i]};
-        rows += i / r->slices == index ? 0 : (size_t)r->send_sizes[i];
-    }
-    *mine = (struct shown){.send = (uint64_t)(uintptr_t)op->send,
-                           .recv_rows = r->recv_rows,
-                           .fits = rows * oriel_op_block(op) <= group->room - head};
-    if (mine->fits)
+    mine->flags = 0;
+    if (rows < 0)
+        return;
+    if ((size_t)rows * oriel_op_block(op) <= group->room - head) {
+        mine->flags = SHOWS_ROWS;
         put_rows(op, group->n, index, payload + head);
-    else if (index == 0)
-        mine->pull =
-            (uint32_t)oriel_style_pulls(group, op->kind, oriel_ragged_weight(op, group->n));
+        return;
+    }
+    mine->flags = SHOWS_ADDRESS;
+    put_address(op, group->n, payload + head);
+    if (index == 0 && oriel_style_pulls(group, op->kind, oriel_ragged_weight(op, group->n)))
+        mine->flags |= WANTS_PULL;
 }
 
 /* ---- seeing ------------------------------------------------------------------------- */
@@ -87,66 +134,93 @@ static const struct shown *shown_by(const oriel_seat *seat, uint64_t call, int i
 }
 
 /* What `from` has for `to`, compared with what that one expects. */
-static oriel_status compare_pair(const oriel_group *group, const oriel_seat *seat, uint64_t call,
-                                 int slices, int from, int to, ragged_fault *fault)
+static oriel_status compare_pair(const oriel_group *group, const struct shown *sends, int from,
+                                 const struct shown *expects, int to, int slices,
+                                 ragged_fault *fault)
 {
-    const struct entry *sent = shown_by(seat, call, from)->entries + (ptrdiff_t)to * slices;
-    const struct shown *theirs = shown_by(seat, call, to);
-    const struct entry *wanted = theirs->entries + (ptrdiff_t)from * slices;
-    oriel_status st = ORIEL_OK;
+    const struct entry *sent = sends->entries + (ptrdiff_t)to * slices;
+    const struct entry *wanted = expects->entries + (ptrdiff_t)from * slices;
 
-    for (int k = 0; k < slices && st == ORIEL_OK; k++) {
+    for (int k = 0; k < slices; k++) {
         ragged_slice slice = {.rows = sent[k].rows, .offset = sent[k].offset};
+        uint32_t last = sent[k].offset + sent[k].rows;
 
-        st = oriel_ragged_compare(group, from, to, k, slice, wanted[k].expected, theirs->recv_rows,
-                                  fault);
+        if (sent[k].rows == wanted[k].expected && sent[k].offset <= last &&
+            last <= expects->recv_rows)
+            continue;
+        return oriel_ragged_compare(group, from, to, k, slice, wanted[k].expected,
+                                    expects->recv_rows, fault);
     }
-    return st;
+    return ORIEL_OK;
 }
 
 enum ragged_view oriel_ragged_look(const oriel_group *group, const oriel_seat *seat, uint64_t call,
                                    const oriel_op *op, ragged_fault *fault)
 {
-    int fit = 1;
+    uint32_t common = SHOWS_ROWS;
+    uint32_t any = 0;
 
+    for (int i = 0; i < group->n; i++) {
+        common &= shown_by(seat, call, i)->flags;
+        any |= shown_by(seat, call, i)->flags == 0;
+    }
+    if (any)
+        return RAGGED_LARGE;
     for (int from = 0; from < group->n; from++) {
+        const struct shown *sends = shown_by(seat, call, from);
+
         for (int to = 0; to < group->n; to++) {
-            if (compare_pair(group, seat, call, op->ragged->slices, from, to, fault) != ORIEL_OK)
+            if (compare_pair(group, sends, from, shown_by(seat, call, to), to, op->ragged->slices,
+                             fault) != ORIEL_OK)
                 return RAGGED_WRONG;
         }
-        fit &= (int)shown_by(seat, call, from)->fits;
     }
-    if (fit)
+    if (common & SHOWS_ROWS)
         return RAGGED_FITS;
-    return shown_by(seat, call, 0)->pull ? RAGGED_PULLS : RAGGED_LARGE;
+    return shown_by(seat, call, 0)->flags & WANTS_PULL ? RAGGED_PULLS : RAGGED_LARGE;
 }
 
-/* The own rows come from `send`, those of others from behind their entries. */
-static void take_from(const oriel_seat *seat, uint64_t call, const oriel_op *op, int from)
+/* The own rows, out of `send`. */
+static void take_own(const oriel_seat *seat, const oriel_op *op)
 {
-    const struct shown *theirs = shown_by(seat, call, from);
+    const oriel_ragged *r = op->ragged;
+    size_t row = oriel_op_block(op);
+
+    for (int i = seat->index * r->slices; i < (seat->index + 1) * r->slices; i++) {
+        if (r->send_sizes[i] > 0 && row > 0)
+            oriel_copy((char *)op->recv + (size_t)r->output_offsets[i] * row,
+                       (const char *)op->send + (size_t)r->input_offsets[i] * row,
+                       (size_t)r->send_sizes[i] * row);
+    }
+}
+
+static void take_from(const oriel_seat *seat, const struct shown *theirs, int from,
+                      const oriel_op *op)
+{
     size_t row = oriel_op_block(op);
     int slices = op->ragged->slices;
     const char *at = (const char *)theirs + head_bytes((int)seat->n, slices);
+    int i = 0;
 
-    for (int i = 0; i < (seat->index + 1) * slices; i++) {
-        const struct entry *entry = &theirs->entries[i];
-        size_t bytes = (size_t)entry->rows * row;
-        const char *src = at;
+    for (int to = 0; to <= seat->index; to++) {
+        for (int k = 0; k < slices; k++, i++) {
+            const struct entry *entry = &theirs->entries[i];
+            size_t bytes = (size_t)entry->rows * row;
 
-        if (from == seat->index)
-            src = (const char *)op->send + (size_t)entry->from * row;
-        else if (i / slices != from)
-            at += bytes;
-        if (i / slices == seat->index && bytes > 0)
-            oriel_copy((char *)op->recv + (size_t)entry->offset * row, src, bytes);
+            if (to == seat->index && bytes > 0)
+                oriel_copy((char *)op->recv + (size_t)entry->offset * row, at, bytes);
+            at += to == from ? 0 : bytes;
+        }
     }
 }
 
 void oriel_ragged_see(const oriel_seat *seat, uint64_t call, const oriel_op *op)
 {
-    for (uint32_t from = 0; from < seat->n; from++)
-        take_from(seat, call, op, (int)from);
+    take_own(seat, op);
+    for (int from = 0; from < (int)seat->n; from++) {
+        if (from != seat->index)
+            take_from(seat, shown_by(seat, call, from), from, op);
+    }
 }
 
 /* ---- reading ------------------------------------------------------------------------ */
@@ -157,10 +231,6 @@ static oriel_status pull_slice(const oriel_request *request, int from, char *dst
     int process = request->comm->heap.ranks[request->group->ranks[from]].process;
     oriel_status st = ORIEL_OK;
 
-    if (from == request->index) {
-        oriel_copy(dst, src, bytes);
-        return ORIEL_OK;
-    }
     for (size_t at = 0; at < bytes && st == ORIEL_OK; at += PIECE) {
         if (oriel_comm_aborted(request->comm))
             return ORIEL_ERR_REVOKED;
@@ -173,14 +243,26 @@ static oriel_status pull_slice(const oriel_request *request, int from, char *dst
 oriel_status oriel_ragged_pull(const oriel_request *request, int from)
 {
     const struct shown *theirs = shown_by(request->seat, request->key.count, from);
-    const struct entry *entries =
-        theirs->entries + (ptrdiff_t)request->index * request->ragged.slices;
-    const char *send = (const char *)(uintptr_t)theirs->send;
+    int slices = request->ragged.slices;
+    int first = request->index * slices;
+    const struct address *address =
+        (const struct address *)(const void *)((const char *)theirs +
+                                               head_bytes(request->group->n, slices));
     size_t row = request->record.bytes;
     oriel_status st = ORIEL_OK;
 
-    for (int k = 0; k < request->ragged.slices && st == ORIEL_OK; k++)
-        st = pull_slice(request, from, (char *)request->op.recv + (size_t)entries[k].offset * row,
-                        send + (size_t)entries[k].from * row, (size_t)entries[k].rows * row);
+    if (from == request->index) {
+        take_own(request->seat, &request->op);
+        return ORIEL_OK;
+    }
+    if (theirs->flags & SHOWS_ROWS) {
+        take_from(request->seat, theirs, from, &request->op);
+        return ORIEL_OK;
+    }
+    for (int i = first; i < first + slices && st == ORIEL_OK; i++)
+        st = pull_slice(request, from,
+                        (char *)request->op.recv + (size_t)theirs->entries[i].offset * row,
+                        (const char *)(uintptr_t)address->send + (size_t)address->from[i] * row,
+                        (size_t)theirs->entries[i].rows * row);
     return st;
 }
