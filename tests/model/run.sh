@@ -58,6 +58,7 @@ pool-half                | pool   | |
 bell-wakes               | bell   | |
 bell-death               | bell   | -DDEATHS=1 |
 ring-three               | ring   | |
+ring-rooted              | ring   | -DROOTED=1 |
 lane-three               | lane   | -DN=3 |
 lane-one-slot            | lane   | -DD=1 |
 lane-started             | lane   | -DOPEN=2 |
@@ -87,6 +88,19 @@ lane-pull-late-three     | lane   | -DLARGE=1 -DPULL=1 -DDEADLINES=1 -DN=3 -DOPS
 lane-pull-death          | lane   | -DLARGE=1 -DPULL=1 -DDEATHS=1 |
 lane-pull-mismatch       | lane   | -DLARGE=1 -DPULL=1 -DMISMATCH=1 -DN=3 -DOPS=2 |
 lane-pull-revoked        | lane   | -DLARGE=1 -DPULL=1 -DSTRANGER=1 |
+rooted-broadcast         | rooted | -DBROADCAST=1 -DN=3 |
+rooted-ring              | rooted | -DRING=1 -DN=3 -DD=1 |
+rooted-late              | rooted | -DBROADCAST=1 -DDEADLINES=1 -DABSENT=1 -DN=3 -DOPS=2 -DD=1 |
+rooted-late-ring         | rooted | -DRING=1 -DDEADLINES=1 -DABSENT=1 -DN=3 -DOPS=2 |
+rooted-death             | rooted | -DDEATHS=1 |
+rooted-mismatch          | rooted | -DMISMATCH=2 -DN=3 -DOPS=2 |
+rooted-revoked           | rooted | -DSTRANGER=1 |
+paired-chain             | rooted | -DPAIRED=1 -DN=3 -DOPS=2 |
+paired-ring              | rooted | -DPAIRED=1 -DRING=1 -DN=3 -DOPS=2 |
+paired-late              | rooted | -DPAIRED=1 -DRING=1 -DDEADLINES=1 -DABSENT=1 -DN=3 -DOPS=1 |
+paired-late-chain        | rooted | -DPAIRED=1 -DDEADLINES=1 -DABSENT=1 -DN=3 -DOPS=1 |
+paired-death             | rooted | -DPAIRED=1 -DDEATHS=1 -DOPS=2 |
+paired-revoked           | rooted | -DPAIRED=1 -DSTRANGER=1 |
 ROWS
     mutants eager <<'ROWS'
 REVOKE_CHECKS_COMMIT    | -DDEADLINES=1 | agreement
@@ -166,6 +180,10 @@ WHO_FINDS_FULL_RINGS    | | return
 FENCE_BEFORE_SLEEPERS   | | return
 FENCE_BEFORE_LAST_LOOK  | | return
 ROWS
+    mutants ring-rooted ring ' -DROOTED=1' <<'ROWS'
+WHO_ARRIVES_RINGS       | | return
+WHO_COMPLETES_RINGS     | | return
+ROWS
     mutants lane <<'ROWS'
 FENCE_BEFORE_SEAL       | -DDEADLINES=1 | agreement
 ALL_THERE_READS_SEAL    | -DDEADLINES=1 | agreement
@@ -193,6 +211,28 @@ READ_AFTER_ALL_SHOWN    | -DLARGE=1 -DPULL=1 | touch
 READ_BEFORE_SECOND      | -DLARGE=1 -DPULL=1 | touch
 SECOND_COMMITS          | -DLARGE=1 -DPULL=1 | touch
 ROWS
+    mutants rooted <<'ROWS'
+SUCCESS_NEEDS_SOURCE    | | payload
+RECORDS_ARE_COMPARED    | -DMISMATCH=1 | mismatch
+WRITE_WAITS_FOR_ROOM    | | payload
+ROOM_ASKS_ALL           | | payload
+DONE_AFTER_READ         | | payload
+PAYLOAD_BEFORE_ARRIVE   | | success
+FAILURE_ABORTS_COMM     | -DDEADLINES=1 | later
+ENTRY_CHECKS_ABORT      | -DDEADLINES=1 | later
+WAIT_POLLS_ABORT        | -DDEATHS=1 | return
+WAIT_HAS_DEADLINE       | -DDEADLINES=1 -DABSENT=1 | return
+ROWS
+    mutants paired rooted ' -DPAIRED=1' <<'ROWS'
+SUCCESS_NEEDS_SOURCE    | | touch
+READ_BEFORE_SECOND      | | touch
+SUCCESS_NEEDS_READER    | | touch
+ABORT_READ_AFTER_MEMORY | -DDEADLINES=1 -DN=3 -DOPS=1 | touch
+ABORT_BEFORE_RETURN     | -DDEADLINES=1 -DN=3 -DOPS=1 | touch
+FAILURE_ABORTS_COMM     | -DDEADLINES=1 -DN=3 -DOPS=1 | touch
+IN_PLACE_SHOWS_A_COPY   | -DRING=1 | touch
+NOTHING_READ_OF_THE_DEAD | -DDEATHS=1 | touch
+ROWS
 }
 
 mutants() { # name [model options]
@@ -208,7 +248,7 @@ message_of() {
     agreement) echo 'assertion violated.*g_result' ;;
     success) echo 'assertion violated.*state(\[s\])?==8' ;;
     payload) echo 'assertion violated.*(g_op|payload)' ;;
-    mismatch) echo 'assertion violated.*(why==3|!=s)' ;;
+    mismatch) echo 'assertion violated.*(why==3|!=s|record)' ;;
     later) echo 'assertion violated.*g_late' ;;
     freed) echo 'assertion violated.*(used|taken|g_inside|left)' ;;
     slots) echo 'assertion violated.*(slot|slice)' ;;
