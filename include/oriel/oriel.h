@@ -178,9 +178,12 @@ ORIEL_API oriel_status oriel_window_find(oriel_comm *comm, const void *addr,
  * process that holds it: `rank` is the caller's own rank in the world, `root` and
  * `pairs` are positions in the group. `n` below is the group's size and `i` the
  * position of `rank`. Calls on one group match in the order in which each rank
- * makes them. Every call returns once all members have come, and succeeds on all
- * of them or on none. Buffers may not overlap except as said under "in place". On
- * failure `recv` is poisoned (NaN, signed minimum, unsigned maximum, false).
+ * makes them. Every call but broadcast and permute returns once all members have
+ * come, and succeeds on all of them or on none. Those two may return as soon as the
+ * rank's own part is done: a member that does not come is reported to those who need
+ * it, and to everybody else in the next call. Buffers may not overlap except as said
+ * under "in place". On failure `recv` is poisoned (NaN, signed minimum, unsigned
+ * maximum, false).
  *
  * Reductions combine elements in group order, so that the bits are the same on
  * every rank and in every run; f16, bf16 and f8 accumulate in f32.
