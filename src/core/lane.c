@@ -109,17 +109,30 @@ static uint64_t digest_of(const oriel_record *record)
     memcpy(word, record, sizeof word);
     for (size_t i = 0; i < sizeof word / sizeof *word; i++)
         sum = (sum ^ word[i]) * 0x9e3779b97f4a7c15ull;
-    return oriel_mix(sum);
+    return sum;
 }
 
-void oriel_lane_arrive(oriel_seat *seat, uint64_t s, const oriel_record *record)
+static void arrive(oriel_seat *seat, uint64_t s, const oriel_record *record, uint64_t digest)
 {
     lane_slot *slot = oriel_lane_slot(seat, s, seat->index);
 
     seat->lane->member[seat->index].record[s % LANE_SLOTS] = *record;
-    slot->digest = digest_of(record);
+    slot->digest = digest;
     atomic_store_explicit(&slot->word, s << 6 | (s - 1 - seat->done), memory_order_release);
     seat->arrived = s > seat->arrived ? s : seat->arrived;
+}
+
+/* A call that needs some alone is not compared with all others; what it was shows in
+ * later ones. */
+void oriel_lane_arrive(oriel_seat *seat, uint64_t s, const oriel_record *record)
+{
+    seat->history = oriel_mix(seat->history ^ digest_of(record));
+    arrive(seat, s, record, seat->history);
+}
+
+void oriel_lane_arrive_again(oriel_seat *seat, uint64_t s, const oriel_record *record)
+{
+    arrive(seat, s, record, digest_of(record));
 }
 
 /* Moves the seal of `s` on from SEAL_OPEN, unless somebody else has; what it is. */

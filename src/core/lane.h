@@ -17,7 +17,7 @@ enum { LANE_SLOTS = HEAP_LANE_SLOTS };
  * for each peer. */
 typedef struct lane_slot {
     _Atomic uint64_t word;
-    uint64_t digest; /* of the record */
+    uint64_t digest; /* of the record, and of those before */
     char payload[];
 } lane_slot;
 
@@ -49,6 +49,7 @@ struct oriel_seat {
     size_t stride;    /* bytes between two slots */
     uint32_t ahead;   /* bit k: call done + 2 + k is completed, done + 1 is not */
     uint64_t arrived; /* the last call this member has arrived at */
+    uint64_t history; /* digest of all its calls up to there */
     uint64_t done;    /* calls 1 ... done are completed here */
     uint64_t known;   /* ... and up to here, surely, by every member */
 };
@@ -103,6 +104,8 @@ static inline char *oriel_lane_payload(const oriel_seat *seat, uint64_t s, int i
 
 /* Arrives at `s`, payload in place. */
 void oriel_lane_arrive(oriel_seat *seat, uint64_t s, const oriel_record *record);
+/* At the second number of a call, which may come after the first of a later one. */
+void oriel_lane_arrive_again(oriel_seat *seat, uint64_t s, const oriel_record *record);
 /* After arriving: looks at the members from scan->at on and stays at who is missing
  * or differs. LANE_FULL: all who are needed are there. If those are all members, the
  * call is committed; ring the group, since only now is it sure that others see this

@@ -229,8 +229,14 @@ static lane_scan whom(const oriel_request *request, enum request_state state)
 
 static void arrive(oriel_request *request, enum request_state state)
 {
-    oriel_quick_arrive(request->group, request->seat, request->call, &request->op,
-                       &request->record);
+    if (request->call == request->key.count) {
+        oriel_quick_arrive(request->group, request->seat, request->call, &request->op,
+                           &request->record);
+    } else {
+        oriel_lane_arrive_again(request->seat, request->call, &request->record);
+        if (oriel_op_rooted(&request->op))
+            oriel_group_ring(request->group);
+    }
     request->scan = whom(request, state);
     request->state = state;
 }
@@ -357,6 +363,8 @@ static oriel_status read_others(oriel_request *request)
 {
     oriel_status st = request->gathered == 0 ? oriel_pull_lane(request) : ORIEL_OK;
 
+    /* What was read is good if nobody had failed by then. */
+    atomic_thread_fence(memory_order_acquire);
     if (st == ORIEL_IN_PROGRESS || oriel_comm_aborted(request->comm))
         return idle(request);
     if (st != ORIEL_OK) {

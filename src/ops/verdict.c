@@ -176,9 +176,20 @@ void oriel_verdict_mismatch(const oriel_group *group, const heap_cell *cell)
 
 void oriel_verdict_differ(const oriel_request *request, int index)
 {
-    abort_different(request->comm, &request->record, request->rank,
-                    oriel_lane_record(request->seat, request->call, index),
-                    request->group->ranks[index]);
+    const oriel_record *theirs = oriel_lane_record(request->seat, request->call, index);
+    oriel_comm *comm = request->comm;
+    int rank = request->group->ranks[index];
+    char text[128];
+
+    if (memcmp(theirs, &request->record, sizeof *theirs) != 0) {
+        abort_different(comm, &request->record, request->rank, theirs, rank);
+        return;
+    }
+    describe_record(theirs, text, sizeof text);
+    oriel_comm_abort(comm, ORIEL_ERR_MISMATCH, rank, process_of(comm, rank),
+                     "ranks %d and %d both ask for %s, but their broadcasts or permutations "
+                     "before it differed",
+                     request->rank, rank, text);
 }
 
 void oriel_verdict_abort(const oriel_request *request, int why)

@@ -352,6 +352,33 @@ static void test_different(void **state)
     }
 }
 
+/* Two that both take themselves for the root have their data at once; the next call that
+ * needs all finds them out. */
+static void two_roots(oriel_comm *comm, int rank, void *arg)
+{
+    oriel_group *world = oriel_comm_world(comm);
+    int value = rank;
+
+    (void)arg;
+    CHECK_OK(oriel_barrier(world, rank)); /* the first call goes by a cell */
+    if (rank < 2)
+        CHECK_OK(oriel_broadcast(world, rank, &value, &value, 1, ORIEL_S32, rank));
+    else
+        CHECK_OK(oriel_broadcast(world, rank, &value, &value, 1, ORIEL_S32, 0));
+    CHECK(value == (rank == 1 ? 1 : 0), "rank %d has %d", rank, value);
+    CHECK_IS(ORIEL_ERR_MISMATCH, oriel_barrier(world, rank));
+    check_says("barrier", "before it differed", NULL);
+}
+
+static void test_two_roots(void **state)
+{
+    oriel_comm *comm = ranks_comm(MEMBERS, patience_s, NULL);
+
+    (void)state;
+    ranks_run(comm, two_roots, NULL);
+    CHECK_OK(oriel_comm_destroy(comm));
+}
+
 /* The same pairs in another order are the same permutation. */
 static void turned_pairs(oriel_comm *comm, int rank, void *arg)
 {
@@ -505,9 +532,10 @@ static void test_ragged_alone(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bad_arguments),       cmocka_unit_test(test_bad_sizes),
-        cmocka_unit_test(test_different),           cmocka_unit_test(test_turned_pairs),
-        cmocka_unit_test(test_ragged_disagreement), cmocka_unit_test(test_ragged_alone),
+        cmocka_unit_test(test_bad_arguments), cmocka_unit_test(test_bad_sizes),
+        cmocka_unit_test(test_different),     cmocka_unit_test(test_turned_pairs),
+        cmocka_unit_test(test_two_roots),     cmocka_unit_test(test_ragged_disagreement),
+        cmocka_unit_test(test_ragged_alone),
     };
 
     if (argc > 1)
