@@ -1,0 +1,202 @@
+/* labels: valgrind */
+/* Styles: what members report, and what is chosen by it. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "core/style.h"
+#include "core/trace.h"
+#include "support/ranks.h"
+
+enum { RANKS = 3, SMALL = 100 << 10, LARGE = 1 << 20, KIND = ORIEL_KIND_ALL_GATHER };
+
+static oriel_comm *comm;
+static oriel_group *world;
+
+static int set_up(void **state)
+{
+    (void)state;
+    comm = ranks_comm(RANKS, 30.0, NULL);
+    world = oriel_comm_world(comm);
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    return oriel_comm_destroy(comm) != ORIEL_OK;
+}
+
+/* As if its processes could read each other's memory. */
+static void allow_reading(int yes)
+{
+    atomic_store(&comm->heap.procs[0].reads, (uint32_t)yes);
+}
+
+static void report(size_t bytes, uint32_t style, double ps)
+{
+    oriel_style_report(world, KIND, bytes, style, ps * (double)(bytes + 1) / 1e12);
+}
+
+static void report_all(size_t bytes, uint32_t style, double ps)
+{
+    for (int i = 0; i < RANKS; i++)
+        report(bytes, style, ps);
+}
+
+/* The one cost of this style in the table, where there is one entry at most; 0: none. */
+static uint32_t cost(uint32_t style)
+{
+    uint32_t found = 0;
+
+    for (int i = 0; i < HEAP_STYLES; i++) {
+        uint32_t c = atomic_load(&comm->heap.styles[i].cost[style]);
+
+        assert_true(found == 0 || c == 0);
+        found += c;
+    }
+    return found;
+}
+
+static void near(uint32_t have, uint32_t want)
+{
+    assert_in_range(have, want - 2, want + 2);
+}
+
+static void known_when_all_have_reported(void **state)
+{
+    (void)state;
+    report(SMALL, 0, 900);
+    report(SMALL, 0, 4000); /* the slowest counts */
+    assert_int_equal(cost(0), 0);
+    report(SMALL, 0, 1000);
+    near(cost(0), 4000);
+    assert_int_equal(cost(STYLE_STREAM_OUT), 0);
+    report_all(SMALL, 0, 2000); /* down at once, without those of the operation before */
+    near(cost(0), 2000);
+    report_all(SMALL, 0, 10000); /* up slowly */
+    near(cost(0), 3000);
+}
+
+static void extremes_are_known_too(void **state)
+{
+    (void)state;
+    report_all(SMALL, 0, 0.0);
+    assert_int_equal(cost(0), 1);
+    report_all(SMALL, STYLE_STREAM_OUT, 1e15);
+    assert_int_equal(cost(STYLE_STREAM_OUT), 1000000000);
+}
+
+/* Each is tried, the first once more, and then the best is taken, but not always. */
+static void best_is_chosen(void **state)
+{
+    static const double ps[] = {5000, 3000, 7000, 9000};
+    int tried[HEAP_STYLE_COUNT] = {0};
+
+    (void)state;
+    for (uint32_t k = 0; k < 4; k++) {
+        assert_int_equal(oriel_style_choose(world, KIND, LARGE, 1), k);
+        report_all(LARGE, k, ps[k]);
+    }
+    assert_int_equal(oriel_style_choose(world, KIND, LARGE, 1), 0);
+    for (int turn = 5; turn < 5 * 64; turn++)
+        tried[oriel_style_choose(world, KIND, LARGE, 1)]++;
+    assert_true(tried[1] >= 5 * 64 - 5 - 5 && tried[1] < 5 * 64 - 5);
+    assert_true(tried[0] > 0 && tried[2] > 0 && tried[3] > 0);
+    assert_int_equal(tried[STYLE_PULL], 0); /* reading is not allowed */
+    /* Others know nothing of it, and small ones are not streamed in. */
+    assert_int_equal(oriel_style_choose(world, ORIEL_KIND_ALL_TO_ALL, LARGE, 1), 0);
+    for (int turn = 0; turn < 200; turn++) {
+        uint32_t style = oriel_style_choose(world, KIND, SMALL, 1);
+
+        assert_true(style <= STYLE_STREAM_OUT);
+        report_all(SMALL, style, 1000);
+    }
+}
+
+/* What is known of smaller ones is where a size begins; one report of its own and that is
+ * forgotten, also where it is worse. */
+static void inherited_until_known(void **state)
+{
+    (void)state;
+    for (uint32_t k = 0; k < 2; k++) {
+        assert_int_equal(oriel_style_choose(world, KIND, SMALL, 0), k);
+        report_all(SMALL, k, k == 0 ? 2000 : 1000);
+    }
+    assert_int_equal(oriel_style_choose(world, KIND, 2 * SMALL, 0), STYLE_STREAM_OUT);
+    report_all(2 * SMALL, STYLE_STREAM_OUT, 9000);
+    assert_int_equal(oriel_style_choose(world, KIND, 2 * SMALL, 0), 0);
+    assert_int_equal(oriel_style_choose(world, KIND, 2 * SMALL, 0), 0);
+    report_all(2 * SMALL, 0, 9500);
+    assert_int_equal(oriel_style_choose(world, KIND, 2 * SMALL, 0), STYLE_STREAM_OUT);
+    /* The smaller one is as it was. */
+    assert_int_equal(oriel_style_choose(world, KIND, SMALL, 0), 0); /* the first once more */
+    assert_int_equal(oriel_style_choose(world, KIND, SMALL, 0), STYLE_STREAM_OUT);
+}
+
+static int pulls(size_t bytes)
+{
+    return oriel_style_pulls(world, KIND, bytes);
+}
+
+static void pulled_once_the_others_are_known(void **state)
+{
+    (void)state;
+    allow_reading(1);
+    assert_false(pulls(SMALL));
+    report_all(SMALL, 0, 2000);
+    assert_false(pulls(SMALL));
+    report_all(SMALL, STYLE_STREAM_OUT, 3000);
+    assert_true(pulls(SMALL)); /* to find out */
+    report_all(SMALL, STYLE_PULL, 2500);
+    assert_false(pulls(SMALL));
+    report_all(SMALL, STYLE_PULL, 1500);
+    assert_true(pulls(SMALL));
+    assert_int_equal(oriel_style_choose(world, KIND, SMALL, 1), STYLE_PULL);
+    assert_int_equal(oriel_style_choose(world, KIND, SMALL, 0), 0);
+}
+
+static void pulled_where_cells_are_never_made(void **state)
+{
+    int turns = 0;
+
+    (void)state;
+    allow_reading(1);
+    while (!pulls(SMALL) && turns < 100)
+        turns++;
+    assert_in_range(turns, 2, 10);
+}
+
+static void not_pulled(void **state)
+{
+    (void)state;
+    for (int allowed = 0; allowed <= 1; allowed++) {
+        size_t bytes = allowed ? 1000 : LARGE; /* not worth it, or not possible */
+
+        allow_reading(allowed);
+        for (int turn = 0; turn < 200; turn++) {
+            assert_false(pulls(bytes));
+            assert_false(oriel_style_pulls(world, ORIEL_KIND_ALL_REDUCE, LARGE));
+            assert_int_not_equal(oriel_style_choose(world, KIND, bytes, 1), STYLE_PULL);
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(known_when_all_have_reported, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(extremes_are_known_too, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(best_is_chosen, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(inherited_until_known, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(pulled_once_the_others_are_known, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(pulled_where_cells_are_never_made, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(not_pulled, set_up, tear_down),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
