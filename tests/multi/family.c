@@ -1,12 +1,17 @@
 /* labels: valgrind */
 /* processes: 3 */
-/* Every operation between processes: family [local ranks] [random calls] */
+/* Every operation between processes:
+ * family [local ranks] [random calls] [1: around the sizes that lanes take] */
 #include "core/comm.h"
 #include "support/check.h"
 #include "support/family.h"
 #include "support/process.h"
 #include "support/ranks.h"
 #include "support/resources.h"
+
+struct plan {
+    int calls, lanes;
+};
 
 static void edges(oriel_comm *comm, int rank)
 {
@@ -30,6 +35,57 @@ static void edges(oriel_comm *comm, int rank)
     }
 }
 
+static void around_lanes(oriel_comm *comm, int rank)
+{
+    oriel_group *world = oriel_comm_world(comm);
+    size_t n = (size_t)comm->size;
+    size_t room = world->room;
+    size_t list[] = {(32 << 10) + 1, room / n, room / n + 1,    room - 7,
+                     room,           room + 1, (512 << 10) / n, (512 << 10) / n + 1};
+    unsigned seed = 0;
+
+    for (int kind = 1; kind < ORIEL_KIND_BARRIER; kind++) {
+        for (unsigned i = 0; i < sizeof list / sizeof *list; i++, seed++) {
+            family_call call = {.kind = (enum oriel_kind)kind,
+                                .dtype = ORIEL_U8,
+                                .count = list[i],
+                                .in_place = (int)(seed % 3),
+                                .seed = seed};
+            family_check(world, rank, &call);
+        }
+    }
+}
+
+/* All of it in the lane, of one member not, of none; started too. */
+static void ragged(oriel_comm *comm, int rank)
+{
+    oriel_group *world = oriel_comm_world(comm);
+    size_t n = (size_t)comm->size;
+    size_t list[] = {0, 3, world->room / n / 9, world->room / n / 3, world->room};
+    unsigned seed = 0;
+
+    for (int lone = 0; lone <= comm->size; lone++) {
+        for (unsigned i = 0; i < 2 * sizeof list / sizeof *list; i++, seed++) {
+            family_call call = {.kind = ORIEL_KIND_RAGGED_ALL_TO_ALL,
+                                .dtype = ORIEL_S16,
+                                .count = list[i / 2],
+                                .row = 1 + seed % 2,
+                                .slices = 1 + (int)(seed % 3),
+                                .lone = lone,
+                                .seed = seed};
+            family_flight flight;
+
+            if (i % 2) {
+                family_check(world, rank, &call);
+                continue;
+            }
+            family_start(&flight, world, rank, &call);
+            family_check(world, rank, &call);
+            family_wait(&flight);
+        }
+    }
+}
+
 /* Several at once, waited for in an order that differs between ranks. */
 static void in_flight(oriel_comm *comm, int rank, unsigned round)
 {
@@ -46,25 +102,31 @@ static void in_flight(oriel_comm *comm, int rank, unsigned round)
 
 static void body(oriel_comm *comm, int rank, void *arg)
 {
-    const int *calls = arg;
+    const struct plan *plan = arg;
 
-    edges(comm, rank);
-    for (unsigned i = 0; i < (unsigned)*calls; i++) {
+    if (plan->lanes) {
+        around_lanes(comm, rank);
+        ragged(comm, rank);
+    } else {
+        edges(comm, rank);
+    }
+    for (unsigned i = 0; i < (unsigned)plan->calls; i++) {
         family_call call = family_random(i, i % 50 == 0 ? 400 * 1000 : 4000);
         family_check(oriel_comm_world(comm), rank, &call);
     }
-    for (unsigned round = 0; round < (unsigned)*calls / 20; round++)
+    for (unsigned round = 0; round < (unsigned)plan->calls / 20; round++)
         in_flight(comm, rank, round);
 }
 
 int main(int argc, char **argv)
 {
     int local_ranks = process_argument(argc, argv, 1, 1);
-    int calls = process_argument(argc, argv, 2, 100);
+    struct plan plan = {.calls = process_argument(argc, argv, 2, 100),
+                        .lanes = process_argument(argc, argv, 3, 0)};
     test_resources before = resources_now();
     oriel_comm *comm = process_comm(local_ranks, 60.0, NULL);
 
-    ranks_run(comm, body, &calls);
+    ranks_run(comm, body, &plan);
     CHECK_OK(oriel_comm_destroy(comm));
     resources_check(before, "after destroy");
     return 0;

@@ -89,8 +89,9 @@ static int source_of(const family_flight *f, int index)
 static int64_t rows_between(const family_call *call, int from, int to, int k)
 {
     uint64_t h = values_mix(values_mix(call->seed, (uint64_t)(from * 100 + to)), (uint64_t)k);
+    size_t most = call->lone == 0 || call->lone == from + 1 ? call->count : 2;
 
-    return h % 4 == 0 ? 0 : (int64_t)(h / 4 % (call->count + 1));
+    return h % 4 == 0 ? 0 : (int64_t)(h / 4 % (most + 1));
 }
 
 /* Slices lie one after the other with a row now and then that belongs to none; `by`
@@ -224,10 +225,11 @@ static void flight_fill(family_flight *f, oriel_group *group, int rank, const fa
 static void fail(const family_flight *f, const char *what, size_t at)
 {
     CHECK(0,
-          "%s: rank %d, %d of %d, %s, count %zu, row %zu, slices %d, in place %d, seed %u: %s "
-          "is wrong from %zu on",
+          "%s: rank %d, %d of %d, %s, count %zu, row %zu, slices %d, lone %d, in place %d, seed "
+          "%u: %s is wrong from %zu on",
           oriel_kind_name(f->call.kind), f->rank, f->index, f->n, oriel_dtype_name(f->call.dtype),
-          f->call.count, f->call.row, f->call.slices, f->call.in_place, f->call.seed, what, at);
+          f->call.count, f->call.row, f->call.slices, f->call.lone, f->call.in_place, f->call.seed,
+          what, at);
 }
 
 static void compare(const family_flight *f, const char *what, const unsigned char *have,

@@ -14,6 +14,7 @@ typedef struct family_call {
     size_t count;  /* elements of a block; ragged: rows of a slice at most */
     size_t row;    /* ragged: elements of a row */
     int slices;    /* ragged */
+    int lone;      /* ragged: 1 + the one member that sends so many; the others few */
     size_t shift;  /* bytes off a cache line */
     int in_place;  /* 1: yes, 2: every second member */
     unsigned seed; /* root, permutation and sizes follow from it */

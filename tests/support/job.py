@@ -63,14 +63,18 @@ def end_group(child):
     child.wait()
 
 
-def run(processes, name, *arguments, limit=LIMIT, **options):
+def bind_to_one_core():
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+
+
+def run(processes, name, *arguments, limit=LIMIT, one_core=False, **options):
     """A whole job under `oriel run`; its output goes to a file, so that a process
     left behind holds no pipe open."""
     with tempfile.TemporaryFile("w+", errors="replace") as out:
         child = subprocess.Popen(
             [ORIEL, "run", "-n", str(processes), "--", program(name), *map(str, arguments)],
             env=environment(**options), stdout=out, stderr=out, stdin=subprocess.DEVNULL,
-            start_new_session=True)
+            start_new_session=True, preexec_fn=bind_to_one_core if one_core else None)
         try:
             status = child.wait(limit)
         except subprocess.TimeoutExpired:
@@ -93,12 +97,13 @@ def check(processes, name, *arguments, **keywords):
 class Process:
     """One process of a job that is started by hand."""
 
-    def __init__(self, name, *arguments, **options):
+    def __init__(self, name, *arguments, one_core=False, **options):
         self.out = tempfile.TemporaryFile("w+", errors="replace")
         self.child = subprocess.Popen([program(name), *map(str, arguments)],
                                       env=environment(**options), stdout=self.out,
                                       stderr=self.out, stdin=subprocess.DEVNULL,
-                                      start_new_session=True)
+                                      start_new_session=True,
+                                      preexec_fn=bind_to_one_core if one_core else None)
 
     def text(self):
         # The descriptor is shared with the child: do not move its position.
