@@ -12,9 +12,22 @@
 enum { MEMBERS = 3 };
 static const double patience_s = 30.0;
 
+/* The operation, blocking or started. */
+static oriel_status exchange(oriel_group *world, int rank, const test_buffer *send,
+                             const test_buffer *recv, const oriel_ragged *ragged, int start)
+{
+    oriel_request *request = NULL;
+
+    if (!start)
+        return oriel_ragged_all_to_all(world, rank, send->data, recv->data, ORIEL_F32, ragged);
+    CHECK_OK(oriel_ragged_all_to_all_start(world, rank, send->data, recv->data, ORIEL_F32, ragged,
+                                           &request));
+    return oriel_request_wait(request);
+}
+
 /* Everybody sends `rows` rows to everybody, but rank 2 expects more of rank 0, or
- * rank 0 writes past the end of rank 2's. */
-static void disagree(size_t rows, int past_the_end)
+ * rank 0 writes past the end of rank 2's. In the group's first call, or by its lane. */
+static void disagree(size_t rows, int past_the_end, int by_lane, int start)
 {
     oriel_status want = past_the_end ? ORIEL_ERR_INVALID : ORIEL_ERR_MISMATCH;
     test_buffer send = buffer_make(MEMBERS * rows * sizeof(float), 0);
@@ -25,7 +38,7 @@ static void disagree(size_t rows, int past_the_end)
     char job[64];
     int rank;
 
-    snprintf(job, sizeof job, "ragged-%zu-%d", rows, past_the_end);
+    snprintf(job, sizeof job, "ragged-%zu-%d-%d-%d", rows, past_the_end, by_lane, start);
     comm = process_comm(1, patience_s, job);
     rank = oriel_comm_first_rank(comm);
     for (int i = 0; i < MEMBERS; i++) {
@@ -39,8 +52,9 @@ static void disagree(size_t rows, int past_the_end)
     ragged.send_sizes = sizes;
     ragged.output_offsets = to;
     ragged.recv_sizes = expected;
-    CHECK_IS(want, oriel_ragged_all_to_all(oriel_comm_world(comm), rank, send.data, recv.data,
-                                           ORIEL_F32, &ragged));
+    if (by_lane)
+        CHECK_OK(oriel_barrier(oriel_comm_world(comm), rank));
+    CHECK_IS(want, exchange(oriel_comm_world(comm), rank, &send, &recv, &ragged, start));
     check_says("ragged_all_to_all", "rank 0 sends", "rank 2 in slice 0",
                past_the_end ? "which has" : "which expects", NULL);
     CHECK(values_unpoisoned(recv.data, MEMBERS * rows, ORIEL_F32) < 0, "recv is not poisoned");
@@ -53,10 +67,10 @@ int main(void)
 {
     test_resources before = resources_now();
 
-    disagree(1, 0);
-    disagree(1, 1);
-    disagree(300 * 1000, 0);
-    disagree(300 * 1000, 1);
+    for (int kind = 0; kind < 8; kind++) {
+        disagree(1, kind & 1, kind & 2, kind & 4);
+        disagree(300 * 1000, kind & 1, kind & 2, kind & 4);
+    }
     resources_check(before, "at the end");
     return 0;
 }
