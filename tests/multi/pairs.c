@@ -1,6 +1,7 @@
 /* Permutations whose members read each other's memory in pairs, where ranks share cores:
  * pairs [rounds] [how], with how of plain; or, until one fails, of read (as ORIEL_FAULT asks),
- * memory (rank 1 has none for a copy), kill (rank 1 dies in the middle of one). */
+ * memory (rank 1 has none for a copy), kill (rank 1 dies in the middle of one), late (the
+ * reading of rank 1 takes longer than rank 0 waits, as ORIEL_FAULT asks). */
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -17,7 +18,7 @@
 
 enum { PAIR_UP_TO = 1 << 20, LAST = 5, MOST_CALLS = 1000 };
 enum shape { RING, SWAP, SELF, HALF, LEFT_OUT, NOBODY, SHAPES };
-static const double patience_s = 30.0;
+static const double patience_s = 30.0, soon_s = 0.3;
 
 static int make_pairs(enum shape shape, int n, int *pairs)
 {
@@ -135,11 +136,27 @@ static void die_in_one(oriel_group *world, size_t bytes)
     kill(getpid(), SIGKILL);
 }
 
+/* Rank 0 fails and uses its memory for something else before rank 1 reads it. */
+static oriel_status read_too_late(oriel_group *world, int rank)
+{
+    static unsigned char send[PAIR_UP_TO], recv[PAIR_UP_TO];
+    static const int pairs[] = {0, 1};
+    oriel_status st;
+
+    fill(send, sizeof send, rank, 0);
+    st = oriel_permute(world, rank, send, recv, sizeof send, ORIEL_U8, pairs, 1);
+    memset(send, 0xee, sizeof send);
+    CHECK(rank > 1 || st != ORIEL_OK, "rank %d succeeds", rank);
+    return st == ORIEL_OK ? oriel_barrier(world, rank) : st;
+}
+
 static void until_one_fails(oriel_group *world, int rank, const char *how)
 {
     size_t bytes = world->room + 12345;
     oriel_status st = ORIEL_OK;
 
+    if (strcmp(how, "late") == 0)
+        st = read_too_late(world, rank);
     for (unsigned call = 0; st == ORIEL_OK && call < MOST_CALLS; call++) {
         if (rank == 1 && call == LAST && strcmp(how, "kill") == 0)
             die_in_one(world, bytes);
@@ -161,7 +178,7 @@ int main(int argc, char **argv)
 
     failing_sys_install();
     failing_sys_spare(1);
-    comm = process_comm(1, patience_s, NULL);
+    comm = process_comm(1, strcmp(how, "late") == 0 ? soon_s : patience_s, NULL);
     world = oriel_comm_world(comm);
     rank = oriel_comm_first_rank(comm);
     CHECK_OK(oriel_barrier(world, rank)); /* the next calls have a lane */

@@ -47,3 +47,9 @@ def test_no_memory():
 
 def test_death_of_a_source():
     check_failure("kill", "PEER", "process 1", gone=1)
+
+
+def test_read_too_late():
+    """What is read after its owner has given up is no result."""
+    check_failure("late", "TIMEOUT", "rank 1 (process 1)", processes=3,
+                  fault="memory_read:4=delay:0.8@1")

@@ -128,10 +128,10 @@ static void inherited_until_known(void **state)
         report_all(SMALL, k, k == 0 ? 2000 : 1000);
     }
     assert_int_equal(oriel_style_choose(world, KIND, 2 * SMALL, 0), STYLE_STREAM_OUT);
-    report_all(2 * SMALL, STYLE_STREAM_OUT, 9000);
+    report_all(2 * SMALL, STYLE_STREAM_OUT, 5000);
     assert_int_equal(oriel_style_choose(world, KIND, 2 * SMALL, 0), 0);
     assert_int_equal(oriel_style_choose(world, KIND, 2 * SMALL, 0), 0);
-    report_all(2 * SMALL, 0, 9500);
+    report_all(2 * SMALL, 0, 5500);
     assert_int_equal(oriel_style_choose(world, KIND, 2 * SMALL, 0), STYLE_STREAM_OUT);
     /* The smaller one is as it was. */
     assert_int_equal(oriel_style_choose(world, KIND, SMALL, 0), 0); /* the first once more */
