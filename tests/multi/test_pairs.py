@@ -51,5 +51,5 @@ def test_death_of_a_source():
 
 def test_read_too_late():
     """What is read after its owner has given up is no result."""
-    check_failure("late", "TIMEOUT", "rank 1 (process 1)", processes=3,
-                  fault="memory_read:4=delay:0.8@1")
+    check_failure("late", "SYSTEM", "rank 0 could not read what others send", processes=3,
+                  fault="operation:2=delay:0.2@2,memory_read:4=fail@0,memory_read:4=delay:0.6@1")
