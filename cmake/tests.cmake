@@ -2,7 +2,8 @@
 #
 # A program of tests/unit runs under ctest. One of tests/multi or tests/fault
 # does when it says how, otherwise pytest starts it. The first lines say it:
-#   /* labels: tsan valgrind */   run it under these tools as well
+#   /* labels: tsan valgrind */   run it under these tools as well; valgrind-soak
+#                                 is for `make soak` alone
 #   /* processes: 4 */            run it as `oriel run -n 4 -- program`
 # Exit code 77 is a skip; the program prints the reason.
 
@@ -20,13 +21,18 @@ function(oriel_test_program source)
     target_link_libraries(${name} PRIVATE
         $<TARGET_NAME_IF_EXISTS:oriel_test_support> oriel_core)
     set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+    # TSan runs those with its label alone.
+    oriel_test_header(${source} labels labels)
+    if(ORIEL_SANITIZE STREQUAL "thread" AND NOT "tsan" IN_LIST labels)
+        set_target_properties(${name} PROPERTIES EXCLUDE_FROM_ALL ON)
+    endif()
 endfunction()
 
 # What `/* key: words */` in the first lines of `source` says, as a list.
 function(oriel_test_header source key words_p)
     set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${source})
     file(STRINGS ${source} head LIMIT_INPUT 400 REGEX "^/\\* ${key}: ")
-    string(REGEX MATCH "${key}: ([a-z0-9 ]*[a-z0-9])" found "${head}")
+    string(REGEX MATCH "${key}: ([a-z0-9 -]*[a-z0-9])" found "${head}")
     string(REPLACE " " ";" words "${CMAKE_MATCH_1}")
     if(NOT found)
         set(words "")

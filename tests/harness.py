@@ -9,6 +9,7 @@ import sys
 import tempfile
 import threading
 import xml.etree.ElementTree as xml
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -173,19 +174,34 @@ def run_ctest(session, suite, preset, *arguments, timeout=300, wrapper=(), **env
     return cases
 
 
-def run_pytest(session, suite, folder, preset="normal", timeout=300, **env):
-    """The pytest cases of one folder, against one build of the C programs."""
-    if not list(folder.glob("test_*.py")):
+def run_pytest(session, suite, folder, preset="normal", timeout=300, beside=(), **env):
+    """The pytest cases of one folder, against one build of the C programs. The files
+    `beside` are run beside the others: those wait while these compute. With full
+    counts everything runs alone."""
+    files = sorted(folder.glob("test_*.py"))
+    if not files:
         return []
     error = session.build(preset)
     if error:
         return [Case(f"{suite}/build", FAILED, error)]
-    report = LOGS / f"{suite}.xml"
+    lanes = [files]
+    if beside and CORES > 1 and not session.soak:
+        second = [file for file in files if file.stem.removeprefix("test_") in beside]
+        lanes = [[file for file in files if file not in second], second]
+    with ThreadPoolExecutor(len(lanes)) as pool:
+        parts = pool.map(lambda lane: run_pytest_files(
+            session, suite, folder, lane, timeout, BUILD_DIR=str(ROOT / "build" / preset),
+            **env), lanes)
+        return [case for part in parts for case in part]
+
+
+def run_pytest_files(session, suite, folder, files, timeout, **env):
+    report = LOGS / f"{suite}-{files[0].stem}.xml"
     report.unlink(missing_ok=True)
     limits = ["--timeout=7200"] if session.soak else []
     status, output = session.sh(sys.executable, "-m", "pytest", "-v", "-rs", "--junitxml", report,
-                                *limits, folder, timeout=timeout * (60 if session.soak else 1),
-                                BUILD_DIR=str(ROOT / "build" / preset), **env)
+                                *limits, *files, timeout=timeout * (60 if session.soak else 1),
+                                **env)
     if not report.exists():
         return [Case(f"{suite}/pytest", FAILED, last_lines(output, 12))]
 

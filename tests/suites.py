@@ -143,13 +143,16 @@ def suite_tsan(session):
 
 
 def suite_valgrind(session):
+    """For memory that was never set, which ASan does not see. The programs labelled
+    valgrind-soak take longest and do one thing again and again: with full counts only."""
     if not session.which("valgrind"):
         return missing("valgrind/all", "valgrind", "valgrind")
     error = session.build("normal")
     if error:
         return [Case("valgrind/build", FAILED, error)]
-    status, output = session.sh("ctest", "--test-dir", ROOT / "build" / "normal", "-L",
-                                "^valgrind$", "--show-only=json-v1")
+    labels = "^valgrind(-soak)?$" if session.soak else "^valgrind$"
+    status, output = session.sh("ctest", "--test-dir", ROOT / "build" / "normal", "-L", labels,
+                                "--show-only=json-v1")
     if status != 0:
         return [Case("valgrind/ctest", FAILED, last_lines(output, 12))]
     programs = json.loads(output[output.index("{"):])["tests"]
@@ -200,8 +203,14 @@ def suite_model(session):
     return cases
 
 
+# Tests of the command, which wait for graces and deadlines to end.
+COMMAND_TESTS = ("command", "doctor_job", "launchers", "run")
+# Tests that start Python processes and wait for them.
+PROCESS_TESTS = ("failure", "mpirun", "order", "processes", "world")
+
+
 def suite_multi(session):
-    return run_pytest(session, "multi", TESTS / "multi")
+    return run_pytest(session, "multi", TESTS / "multi", beside=COMMAND_TESTS)
 
 
 def suite_fault(session):
@@ -209,21 +218,21 @@ def suite_fault(session):
 
 
 def suite_multi_asan(session):
-    return run_pytest_asan(session, "multi_asan", TESTS / "multi")
+    return run_pytest_asan(session, "multi_asan", TESTS / "multi", beside=COMMAND_TESTS)
 
 
 def suite_fault_asan(session):
     return run_pytest_asan(session, "fault_asan", TESTS / "fault")
 
 
-def run_pytest_asan(session, suite, folder):
+def run_pytest_asan(session, suite, folder, **keywords):
     if not has_asan(session):
         return [Case(f"{suite}/build", SKIPPED, NO_ASAN)]
-    return run_pytest(session, suite, folder, preset="asan", **ASAN)
+    return run_pytest(session, suite, folder, preset="asan", **keywords, **ASAN)
 
 
 def suite_jax(session):
-    return run_pytest(session, "jax", TESTS / "jax", timeout=420)
+    return run_pytest(session, "jax", TESTS / "jax", timeout=420, beside=PROCESS_TESTS)
 
 
 # ---- the wheel -----------------------------------------------------------------
@@ -282,4 +291,4 @@ def check_c_program(session, folder):
 SUITES = [suite_format, suite_layers, suite_docs, suite_headers, suite_model, suite_unit,
           suite_static, suite_asan, suite_tsan, suite_valgrind, suite_fuzz, suite_multi,
           suite_fault, suite_multi_asan, suite_fault_asan, suite_wheel, suite_examples, suite_jax]
-SOAK_SUITES = [suite_fuzz, suite_multi, suite_fault, suite_jax]
+SOAK_SUITES = [suite_valgrind, suite_fuzz, suite_multi, suite_fault, suite_jax]

@@ -15,6 +15,9 @@ DEATHS = [  # who, in the midst of what
     ("global", 2, "all_reduce", "all_reduce sum of 4000 bytes of f32"),
 ]
 ROUNDS = 5 if SOAK else 1
+# Seconds until an error is there: a busy machine may pause a process for some, but
+# it is less than the ten that a process gets which may have work under way.
+SOON = 8.0
 
 
 def is_alive(pid):
@@ -33,7 +36,7 @@ def test_killed_process(mode, victim, operation, asked, round, record_property):
     died = reports.pop(victim)[0]["died"]
     assert len(reports) == 2, output
     for rank, (raised, checked) in reports.items():
-        assert raised["raised"] - died < 3.0
+        assert raised["raised"] - died < SOON
         text = raised["text"]
         assert asked in text
         assert f"on rank {rank} (process {rank})" in text
@@ -85,7 +88,7 @@ def test_process_that_raises():
     left = reports[1][1]["left"]
     for process in (0, 2):
         entry = reports[process][1]
-        assert entry["raised"] - left < 3.0
+        assert entry["raised"] - left < SOON
         assert "rank 1 is missing" in entry["text"]
     assert "SIGKILL" not in output
 
@@ -94,5 +97,5 @@ def test_process_that_quits():
     """It may have work under way, so the others get ten seconds."""
     status, output, reports = run_processes("again.py", 1, "quit", "local", processes=2)
     assert status in (3, 4), output
-    assert reports[0][1]["raised"] - reports[1][1]["left"] < 15.0
+    assert reports[0][1]["raised"] - reports[1][1]["left"] < 10.0 + SOON
     assert "rank 1 is missing" in reports[0][1]["text"]

@@ -1,4 +1,4 @@
-/* labels: valgrind */
+/* labels: valgrind-soak */
 /* processes: 2 */
 /* The same call again and again, so that each way to copy its data is tried:
  * styles [local ranks] [calls] [1: nobody may read another's memory] */

@@ -1,4 +1,4 @@
-/* labels: valgrind */
+/* labels: valgrind-soak */
 /* oriel_reduce against plain arithmetic on single elements, for every table of
  * kernels that this CPU can run: every dtype, op, number of sources, count and
  * alignment. */
