@@ -112,7 +112,7 @@ def test_delay(fault):
 
 
 def test_operation_beyond_the_deadline():
-    ends, text = run("operation:5=delay:2@1", 700)
+    ends, text = run("operation:5=delay:4@1", 2000)
     for where, status, seconds, sentence in ends:
         assert (where, status) == ("operation", "TIMEOUT"), text
         assert "ORIEL_FAULT is set" in sentence and "rank 1 (process 1)" in sentence, text

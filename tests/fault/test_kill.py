@@ -146,7 +146,7 @@ def test_kill_between_meetings():
 def test_stopped(victim):
     """A process that is alive and does not move is late, not dead; the others warn,
     give up at their deadline and name it; when it goes on, it is told too."""
-    processes, stores = start_survivors(3, 1, victim, timeout_ms=700, warn_after=0.2)
+    processes, stores = start_survivors(3, 1, victim, timeout_ms=2000, warn_after=0.2)
     try:
         for process in processes:
             process.wait_for_line("ready")

@@ -99,7 +99,7 @@ def test_store_of_the_caller(tmp_path):
 def test_wrong_secret(kind):
     """The one without the secret is refused at once; those with it wait for it."""
     store = job.fresh_store() if kind == "unix" else f"127.0.0.1:{free_port()}"
-    right = start_all(2, store, SECRET, ids=[0], init_timeout=1)
+    right = start_all(2, store, SECRET, ids=[0], init_timeout=3)
     wrong = start_all(2, store, "a guess", ids=[1], init_timeout=20)
     begun = time.monotonic()
     line, = results(wrong)
@@ -122,7 +122,7 @@ def test_no_store():
 def test_one_process_missing():
     """All who came are told in time who did not."""
     begun = time.monotonic()
-    lines = results(start_all(4, job.fresh_store(), ids=[0, 1, 3], init_timeout=1))
+    lines = results(start_all(4, job.fresh_store(), ids=[0, 1, 3], init_timeout=3))
     assert time.monotonic() - begun < 15
     for line in lines:
         assert line.startswith("ORIEL_ERR_TIMEOUT") and "process 2" in line, lines
@@ -155,7 +155,7 @@ def test_some_too_many():
     """Processes 2 to 4 of 5 meet a job of 2: they fail, the job does not."""
     store = job.fresh_store()
     lead = start_all(2, store, ids=[0])
-    strangers = start_all(5, store, ids=[2, 3, 4], init_timeout=1)
+    strangers = start_all(5, store, ids=[2, 3, 4], init_timeout=3)
     wait_for_connections(store, 4)
     assert results(lead + start_all(2, store, ids=[1])) == ["ORIEL_OK"] * 2
     for line in results(strangers):

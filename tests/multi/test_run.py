@@ -249,24 +249,32 @@ def test_grace_lets_the_others_finish(oriel, tmp_path):
     assert b"SIGTERM" not in err
 
 
-def test_sigterm_after_the_grace(oriel):
+def fail_after(others, folder):
+    """The start of a script: process 0 exits with code 3 once the `others` have said
+    in a pipe that they are prepared."""
+    os.mkfifo(folder / "prepared")
+    waiting = "read word; " * others
+    return f"[ $ORIEL_PROCESS_ID = 0 ] && {{ exec <>prepared; {waiting} exit 3; }};"
+
+
+def test_sigterm_after_the_grace(oriel, tmp_path):
     script = (
-        '[ $ORIEL_PROCESS_ID = 0 ] && exit 3; trap "echo told; exit 0" TERM;'
+        f'{fail_after(2, tmp_path)} trap "echo told; exit 0" TERM; echo >prepared;'
         "while :; do sleep 0.05; done"
     )
     start = time.monotonic()
-    done = oriel.sh(3, script, "--grace", 0.4)
+    done = oriel.sh(3, script, "--grace", 0.4, cwd=tmp_path)
     assert time.monotonic() - start >= 0.4
     assert done.returncode == 3
     assert sorted(done.stdout.splitlines()) == ["[1] told", "[2] told"]
     assert "processes 1, 2 still run after 0.4 s; sending SIGTERM" in done.stderr
 
 
-def test_sigkill_for_those_that_ignore_sigterm(oriel):
-    script = '[ $ORIEL_PROCESS_ID = 0 ] && exit 3; trap "" TERM; sleep 1000'
+def test_sigkill_for_those_that_ignore_sigterm(oriel, tmp_path):
+    script = f'{fail_after(1, tmp_path)} trap "" TERM; echo >prepared; sleep 1000'
     start = time.monotonic()
-    done = oriel.sh(2, script, "--grace", 0.1)
-    assert 2.1 <= time.monotonic() - start < 9
+    done = oriel.sh(2, script, "--grace", 0.1, cwd=tmp_path)
+    assert 2.1 <= time.monotonic() - start < 20
     assert done.returncode == 3
     assert "process 1 still runs 2 s after SIGTERM; sending SIGKILL" in done.stderr
 
@@ -332,7 +340,7 @@ def test_time_limit_that_is_not_reached(oriel):
 
 def test_failure_before_the_time_limit_keeps_its_code(oriel):
     script = "[ $ORIEL_PROCESS_ID = 0 ] && exit 3; sleep 1000"
-    done = oriel.sh(2, script, "--timeout", 0.5, "--grace", 50)
+    done = oriel.sh(2, script, "--timeout", 3, "--grace", 50)
     assert done.returncode == 3
 
 
