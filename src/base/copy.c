@@ -6,7 +6,7 @@
 #ifdef __SSE2__
 #include <emmintrin.h>
 
-enum { STEP = 64, SMALL = 1024 };
+enum { STEP = 64, SMALL = 1024, PAGE = 4096 };
 
 /* Written out, not as a struct of four: the compiler would keep that on the stack as
  * well, and every other store would go there. */
@@ -27,7 +27,7 @@ void oriel_copy(void *dst, const void *src, size_t bytes)
     const char *from = src;
     char *to = dst;
 
-    if (bytes >= SMALL) {
+    if (bytes >= SMALL && (uintptr_t)to % PAGE != (uintptr_t)from % PAGE) {
         for (; bytes >= STEP; bytes -= STEP, from += STEP, to += STEP)
             COPY_STEP(_mm_storeu_si128, to, from);
     }

@@ -4,10 +4,10 @@
 
 #include <stddef.h>
 
-/* memcpy by vector loads and stores. memcpy itself takes `rep movsb` from 2 KiB
- * on in many glibc releases, which some processors run at a tenth of the speed
- * when the two addresses lie badly to each other; malloc'd memory against memory
- * of the heap lies so. */
+/* memcpy, or the same by vector loads and stores. memcpy itself takes `rep movsb` from
+ * 2 KiB on in many glibc releases: the fastest copy there is where both addresses lie
+ * alike in their pages, but one that some processors run at a tenth of the speed where
+ * they lie badly to each other, as malloc'd memory does against memory of the heap. */
 void oriel_copy(void *dst, const void *src, size_t bytes);
 /* The same past the caches, for results that do not fit them: the lines of `dst`
  * are not read first. Complete when it returns, for other threads too. */

@@ -28,25 +28,32 @@ static const char *rows_of(const void *send, size_t row, const oriel_ragged *r, 
 
 /* ---- what one member can know ------------------------------------------------------ */
 
-static oriel_status check_sizes(const oriel_ragged *r, size_t i)
+static oriel_status name_negative(const oriel_ragged *r, size_t i)
 {
     static const char *const names[] = {"input_offsets", "send_sizes", "output_offsets",
                                         "recv_sizes"};
-    const int64_t *const arrays[] = {r->input_offsets, r->send_sizes, r->output_offsets,
-                                     r->recv_sizes};
+    const int64_t values[] = {r->input_offsets[i], r->send_sizes[i], r->output_offsets[i],
+                              r->recv_sizes[i]};
+    int a = 0;
 
-    for (int a = 0; a < 4; a++) {
-        if (arrays[a][i] < 0)
-            return oriel_fail(ORIEL_ERR_INVALID, "%s[%zu] is %lld", names[a], i,
-                              (long long)arrays[a][i]);
-    }
-    if ((uint64_t)r->input_offsets[i] > r->send_rows ||
-        (uint64_t)r->send_sizes[i] > r->send_rows - (uint64_t)r->input_offsets[i])
+    while (values[a] >= 0)
+        a++;
+    return oriel_fail(ORIEL_ERR_INVALID, "%s[%zu] is %lld", names[a], i, (long long)values[a]);
+}
+
+static oriel_status check_sizes(const oriel_ragged *r, size_t i)
+{
+    int64_t from = r->input_offsets[i];
+    int64_t rows = r->send_sizes[i];
+
+    if ((from | rows | r->output_offsets[i] | r->recv_sizes[i]) < 0)
+        return name_negative(r, i);
+    if ((uint64_t)from > r->send_rows || (uint64_t)rows > r->send_rows - (uint64_t)from)
         return oriel_fail(
             ORIEL_ERR_INVALID,
             "input_offsets[%zu] is %lld and send_sizes[%zu] is %lld, but send has %zu "
             "rows",
-            i, (long long)r->input_offsets[i], i, (long long)r->send_sizes[i], r->send_rows);
+            i, (long long)from, i, (long long)rows, r->send_rows);
     return ORIEL_OK;
 }
 

@@ -8,7 +8,7 @@
 #include "ops/ragged.h"
 
 /* Every member looks at every pair of members. */
-enum { MOST_LOOKS = 4096, PIECE = 4 << 20 };
+enum { MOST_MEMBERS = 64, MOST_LOOKS = MOST_MEMBERS * MOST_MEMBERS, PIECE = 4 << 20 };
 
 /* One slice between two members: of what is sent to the other, and how many rows are
  * expected from it. Short, so that a small call's rows fit the same line. */
@@ -133,51 +133,60 @@ static const struct shown *shown_by(const oriel_seat *seat, uint64_t call, int i
     return (const struct shown *)(const void *)oriel_lane_payload(seat, call, index);
 }
 
-/* What `from` has for `to`, compared with what that one expects. */
-static oriel_status compare_pair(const oriel_group *group, const struct shown *sends, int from,
-                                 const struct shown *expects, int to, int slices,
-                                 ragged_fault *fault)
+/* What `from` has for `to`, compared with what that one expects: the first slice that is
+ * wrong, or -1. */
+static int wrong_slice(const struct shown *sends, int from, const struct shown *expects, int to,
+                       int slices)
 {
     const struct entry *sent = sends->entries + (ptrdiff_t)to * slices;
     const struct entry *wanted = expects->entries + (ptrdiff_t)from * slices;
 
     for (int k = 0; k < slices; k++) {
-        ragged_slice slice = {.rows = sent[k].rows, .offset = sent[k].offset};
-        uint32_t last = sent[k].offset + sent[k].rows;
-
-        if (sent[k].rows == wanted[k].expected && sent[k].offset <= last &&
-            last <= expects->recv_rows)
-            continue;
-        return oriel_ragged_compare(group, from, to, k, slice, wanted[k].expected,
-                                    expects->recv_rows, fault);
+        if (sent[k].rows != wanted[k].expected ||
+            (uint64_t)sent[k].offset + sent[k].rows > expects->recv_rows)
+            return k;
     }
-    return ORIEL_OK;
+    return -1;
+}
+
+static enum ragged_view look_at_pairs(const oriel_group *group, const struct shown *const *all,
+                                      int slices, ragged_fault *fault)
+{
+    for (int from = 0; from < group->n; from++) {
+        for (int to = 0; to < group->n; to++) {
+            int k = wrong_slice(all[from], from, all[to], to, slices);
+            const struct entry *sent = &all[from]->entries[to * slices + k];
+
+            if (k < 0)
+                continue;
+            oriel_ragged_compare(
+                group, from, to, k, (ragged_slice){.rows = sent->rows, .offset = sent->offset},
+                all[to]->entries[from * slices + k].expected, all[to]->recv_rows, fault);
+            return RAGGED_WRONG;
+        }
+    }
+    return RAGGED_FITS;
 }
 
 enum ragged_view oriel_ragged_look(const oriel_group *group, const oriel_seat *seat, uint64_t call,
                                    const oriel_op *op, ragged_fault *fault)
 {
+    const struct shown *all[MOST_MEMBERS];
     uint32_t common = SHOWS_ROWS;
-    uint32_t any = 0;
+    int silent = 0;
 
     for (int i = 0; i < group->n; i++) {
-        common &= shown_by(seat, call, i)->flags;
-        any |= shown_by(seat, call, i)->flags == 0;
+        all[i] = shown_by(seat, call, i);
+        common &= all[i]->flags;
+        silent |= all[i]->flags == 0;
     }
-    if (any)
+    if (silent)
         return RAGGED_LARGE;
-    for (int from = 0; from < group->n; from++) {
-        const struct shown *sends = shown_by(seat, call, from);
-
-        for (int to = 0; to < group->n; to++) {
-            if (compare_pair(group, sends, from, shown_by(seat, call, to), to, op->ragged->slices,
-                             fault) != ORIEL_OK)
-                return RAGGED_WRONG;
-        }
-    }
+    if (look_at_pairs(group, all, op->ragged->slices, fault) == RAGGED_WRONG)
+        return RAGGED_WRONG;
     if (common & SHOWS_ROWS)
         return RAGGED_FITS;
-    return shown_by(seat, call, 0)->flags & WANTS_PULL ? RAGGED_PULLS : RAGGED_LARGE;
+    return all[0]->flags & WANTS_PULL ? RAGGED_PULLS : RAGGED_LARGE;
 }
 
 /* The own rows, out of `send`. */
