@@ -125,7 +125,7 @@ static void alone(oriel_comm *comm, int rank)
     oriel_group_destroy(meeting);
 }
 
-/* Rank 1 shows what it has, and is gone. */
+/* Rank 1 shows what it has, and is gone. Rank 2 may have read it by then. */
 static void die_in_one(oriel_group *world, size_t bytes)
 {
     test_buffer send = buffer_make(bytes, 0);
@@ -133,6 +133,7 @@ static void die_in_one(oriel_group *world, size_t bytes)
     int num = make_pairs(RING, world->n, pairs);
     oriel_request *request;
 
+    fill(send.data, bytes, 1, LAST);
     oriel_permute_start(world, 1, send.data, send.data, bytes, ORIEL_U8, pairs, num, &request);
     oriel_request_test(request);
     kill(getpid(), SIGKILL);
