@@ -153,6 +153,11 @@ static int real_eventfd(void)
     return eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 }
 
+static int real_pidfd(pid_t pid)
+{
+    return (int)syscall(SYS_pidfd_open, pid, 0);
+}
+
 static int real_signal(int eventfd)
 {
     const uint64_t one = 1;
@@ -310,6 +315,7 @@ const oriel_sys oriel_sys_real = {
     .poll = real_poll,
     .eventfd = real_eventfd,
     .signal = real_signal,
+    .pidfd = real_pidfd,
     .lock_byte = real_lock_byte,
     .locked_byte = real_locked_byte,
     .thread = real_thread,
@@ -376,4 +382,19 @@ int oriel_cpu_count(void)
     for (int w = 0; w < CPU_WORDS; w++)
         count += __builtin_popcountll(cpus[w]);
     return count;
+}
+
+void oriel_cpu_visit(int nth)
+{
+    cpu_set_t all, one;
+
+    if (sched_getaffinity(0, sizeof(all), &all) != 0)
+        return;
+    CPU_ZERO(&one);
+    for (int cpu = 0; cpu < CPU_SETSIZE; cpu++) {
+        if (CPU_ISSET(cpu, &all) && nth-- == 0)
+            CPU_SET(cpu, &one);
+    }
+    if (sched_setaffinity(0, sizeof(one), &one) == 0)
+        sched_setaffinity(0, sizeof(all), &all);
 }

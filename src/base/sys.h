@@ -38,6 +38,7 @@ typedef struct oriel_sys {
     int (*poll)(struct pollfd *fds, nfds_t n, int timeout_ms); /* a signal returns 0 */
     int (*eventfd)(void);                                      /* non-blocking */
     int (*signal)(int eventfd);                                /* wakes who polls it */
+    int (*pidfd)(pid_t pid);                /* readable when the process has ended */
     int (*lock_byte)(int fd, off_t byte);   /* takes the write lock; -1 when held */
     int (*locked_byte)(int fd, off_t byte); /* 1: held by another process, 0: free, -1: error */
     int (*thread)(pthread_t *thread, void *(*fn)(void *), void *arg); /* joinable, no signals */
@@ -66,5 +67,8 @@ enum { CPU_WORDS = 16 };
 /* The cores this process may run on, as bits. */
 void oriel_cpus(uint64_t cpus[CPU_WORDS]);
 int oriel_cpu_count(void);
+/* Moves the thread to the nth of them, and lets it go again: there it stays until
+ * the scheduler has a reason to move it. */
+void oriel_cpu_visit(int nth);
 
 #endif

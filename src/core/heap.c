@@ -12,7 +12,8 @@
 
 enum { MAX_CHANNEL = 4 << 20, PAGE = 4096 };
 /* A lane has so much for each member of a world of up to LANE_RANKS. */
-enum { LANE_RANKS = 8, LANE_TABLE = 16 << 10 };
+/* Ranks whose lanes have all the room, and what a lane needs for each member besides. */
+enum { LANE_RANKS = 8, LANE_MEMBER = 2048 + HEAP_LANE_SLOTS * HEAP_LANE_SLOT };
 
 static uint64_t round_up(uint64_t value, uint64_t to)
 {
@@ -37,8 +38,10 @@ static oriel_status plan_pool(int num_ranks, heap_header *h)
     if (blocks > 64 * HEAP_BLOCK_WORDS)
         blocks = 64 * HEAP_BLOCK_WORDS;
     h->num_blocks = (uint32_t)blocks;
-    h->lane_bytes = LANE_TABLE + (uint64_t)HEAP_LANE_SLOTS * HEAP_LANE_ROOM *
-                                     (uint64_t)(num_ranks < LANE_RANKS ? num_ranks : LANE_RANKS);
+    h->lane_bytes = (uint64_t)num_ranks * LANE_MEMBER +
+                    (uint64_t)HEAP_LANE_BULKS * HEAP_LANE_ROOM *
+                        (uint64_t)(num_ranks < LANE_RANKS ? num_ranks : LANE_RANKS);
+    h->lane_bytes = round_up(h->lane_bytes, PAGE);
     h->num_lanes = (uint32_t)((uint64_t)staging / 2 / h->lane_bytes);
     if (h->num_lanes > HEAP_MAX_LANES)
         h->num_lanes = HEAP_MAX_LANES;

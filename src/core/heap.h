@@ -22,8 +22,10 @@ enum {
     HEAP_BLOCK_WORDS = 8,   /* bitmap words: at most 512 blocks per rank */
     HEAP_MAX_CHANNELS = 64, /* one bitmap word */
     HEAP_MAX_LANES = 64,    /* the same */
-    HEAP_LANE_SLOTS = 4,
-    HEAP_LANE_ROOM = 256 << 10, /* bytes of payload in a slot, about */
+    HEAP_LANE_SLOTS = 16,
+    HEAP_LANE_SLOT = 1024,      /* bytes of one, small payloads included */
+    HEAP_LANE_BULKS = 4,        /* places for larger payloads */
+    HEAP_LANE_ROOM = 256 << 10, /* bytes of one, about */
     HEAP_MAX_RANKS = 1024,
     HEAP_TEXT = 256,
     HEAP_STYLES = 256,    /* a power of two is not needed; collisions do no harm */

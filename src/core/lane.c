@@ -14,19 +14,20 @@ enum seal { SEAL_OPEN = 1, SEAL_REVOKED, SEAL_COMMITTED };
 
 size_t oriel_lane_room_for(const oriel_heap *heap, int n)
 {
-    size_t table = sizeof(heap_lane) + (size_t)n * sizeof(lane_member);
-    size_t slot;
+    size_t slots =
+        sizeof(heap_lane) + (size_t)n * (sizeof(lane_member) + (size_t)LANE_SLOTS * HEAP_LANE_SLOT);
+    size_t bulk;
 
-    if (heap->header->num_lanes == 0 || heap->header->lane_bytes <= table)
+    if (heap->header->num_lanes == 0 || heap->header->lane_bytes <= slots)
         return 0;
-    slot = (heap->header->lane_bytes - table) / ((size_t)n * LANE_SLOTS) / HEAP_LINE * HEAP_LINE;
-    return slot < HEAP_LINE ? 0 : slot - LANE_HEAD;
+    bulk = (heap->header->lane_bytes - slots) / ((size_t)n * LANE_BULKS) / HEAP_LINE * HEAP_LINE;
+    return bulk > LANE_SMALL ? bulk : LANE_SMALL;
 }
 
 int oriel_lane_take(const oriel_heap *heap, int rank, int n)
 {
     size_t room = oriel_lane_room_for(heap, n);
-    oriel_seat seat = {.n = (uint32_t)n, .stride = room + LANE_HEAD};
+    oriel_seat seat = {.n = (uint32_t)n};
     int number;
 
     if (room == 0)
@@ -54,7 +55,7 @@ void oriel_lane_sit(oriel_seat *seat, const oriel_heap *heap, int owner, int num
                          .index = seat->index,
                          .settled = 1,
                          .n = (uint32_t)n,
-                         .stride = oriel_lane_room_for(heap, n) + LANE_HEAD};
+                         .bulk = oriel_lane_room_for(heap, n)};
 }
 
 void oriel_lane_stand(oriel_seat *seat, const oriel_heap *heap)
@@ -73,24 +74,30 @@ static uint64_t done_by(const oriel_seat *seat, uint32_t index)
     return atomic_load_explicit(&seat->lane->member[index].done, memory_order_acquire);
 }
 
-int oriel_lane_free(oriel_seat *seat, uint64_t s)
+/* How many calls share out the places for such a payload. */
+static uint64_t depth(size_t bytes)
+{
+    return bytes <= LANE_SMALL ? LANE_SLOTS : LANE_BULKS;
+}
+
+int oriel_lane_free(oriel_seat *seat, uint64_t s, size_t bytes)
 {
     uint64_t least = UINT64_MAX;
 
-    if (seat->known + LANE_SLOTS >= s)
+    if (seat->known + depth(bytes) >= s)
         return 1;
     for (uint32_t i = 0; i < seat->n; i++) {
         uint64_t calls = done_by(seat, i);
         least = calls < least ? calls : least;
     }
     seat->known = least;
-    return least + LANE_SLOTS >= s;
+    return least + depth(bytes) >= s;
 }
 
-int oriel_lane_behind(const oriel_seat *seat, uint64_t s)
+int oriel_lane_behind(const oriel_seat *seat, uint64_t s, size_t bytes)
 {
     for (uint32_t i = 0; seat->lane != NULL && i < seat->n; i++) {
-        if (done_by(seat, i) + LANE_SLOTS < s)
+        if (done_by(seat, i) + depth(bytes) < s)
             return (int)i;
     }
     return -1;

@@ -11,7 +11,7 @@
 
 #include "core/comm.h"
 
-enum { LANE_SLOTS = HEAP_LANE_SLOTS };
+enum { LANE_SLOTS = HEAP_LANE_SLOTS, LANE_BULKS = HEAP_LANE_BULKS };
 
 /* The payload begins on the line of the word, so that a small call costs one miss
  * for each peer. */
@@ -21,7 +21,9 @@ typedef struct lane_slot {
     char payload[];
 } lane_slot;
 
-enum { LANE_HEAD = sizeof(lane_slot) };
+/* Payloads up to LANE_SMALL lie in the slot. Larger ones have places of their own, of
+ * which there are fewer, so that they stay in the caches. */
+enum { LANE_SMALL = HEAP_LANE_SLOT - sizeof(lane_slot) };
 
 /* What its owner stores to in every call and others hardly ever read. */
 typedef struct lane_member {
@@ -46,7 +48,7 @@ struct oriel_seat {
     int settled;     /* the group's first call is over: now it is known whether there is one */
     int index;       /* of this rank in the group; -1: no member */
     uint32_t n;
-    size_t stride;    /* bytes between two slots */
+    size_t bulk;      /* bytes of a place for larger payloads */
     uint32_t ahead;   /* bit k: call done + 2 + k is completed, done + 1 is not */
     uint64_t arrived; /* the last call this member has arrived at */
     uint64_t history; /* digest of all its calls up to there */
@@ -84,22 +86,27 @@ void oriel_lane_sit(oriel_seat *seat, const oriel_heap *heap, int owner, int num
 /* The group goes: the last member gives the lane back. */
 void oriel_lane_stand(oriel_seat *seat, const oriel_heap *heap);
 
-/* Whether call `s` may be written: everybody has read call s - LANE_SLOTS. */
-int oriel_lane_free(oriel_seat *seat, uint64_t s);
+/* Whether call `s` may be written, with a payload of so many bytes: everybody has read
+ * the one whose place it takes. */
+int oriel_lane_free(oriel_seat *seat, uint64_t s, size_t bytes);
 /* Who has not read it yet, a position; -1: all have, or there is no lane. */
-int oriel_lane_behind(const oriel_seat *seat, uint64_t s);
+int oriel_lane_behind(const oriel_seat *seat, uint64_t s, size_t bytes);
 static inline lane_slot *oriel_lane_slot(const oriel_seat *seat, uint64_t s, int index)
 {
     char *slots = (char *)&seat->lane->member[seat->n];
     size_t at = (size_t)index * LANE_SLOTS + s % LANE_SLOTS;
 
-    return (lane_slot *)(void *)(slots + at * seat->stride);
+    return (lane_slot *)(void *)(slots + at * HEAP_LANE_SLOT);
 }
 
-/* Where the member at `index` keeps its payload of call `s`. */
-static inline char *oriel_lane_payload(const oriel_seat *seat, uint64_t s, int index)
+/* Where the member at `index` keeps its payload of call `s`, if that has so many bytes. */
+static inline char *oriel_lane_payload(const oriel_seat *seat, uint64_t s, int index, size_t bytes)
 {
-    return oriel_lane_slot(seat, s, index)->payload;
+    size_t at = (size_t)index * LANE_BULKS + s % LANE_BULKS;
+
+    if (bytes <= LANE_SMALL)
+        return oriel_lane_slot(seat, s, index)->payload;
+    return (char *)oriel_lane_slot(seat, 0, (int)seat->n) + at * seat->bulk;
 }
 
 /* Arrives at `s`, payload in place. */

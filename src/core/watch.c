@@ -1,14 +1,17 @@
-/* The watch thread of a process: looks ten times a second whether its next
- * living neighbour (in a ring over all processes) still holds its life lock, and
- * hands segments to peers that ask. Each dead process is so seen by its nearest
- * living predecessor, with one system call per process and look. */
+/* The watch thread of a process: sees whether its next living neighbour (in a ring
+ * over all processes) still holds its life lock, and hands segments to peers that
+ * ask. Each dead process is so seen by its nearest living predecessor. The system
+ * tells when the neighbour ends, where it can; a thread that wakes up without need
+ * makes the scheduler move busy processes about. */
 #include <errno.h>
 #include <string.h>
 
 #include "base/sys.h"
 #include "core/comm.h"
 
-enum { LOOK_MS = 100 };
+/* Between two looks: while the others are about to come, when the system tells, and
+ * when it cannot. */
+enum { FIRST_MS = 4, TOLD_MS = 1000, LOOK_MS = 100 };
 
 static uint32_t state_of(const oriel_comm *comm, int process)
 {
@@ -28,7 +31,8 @@ static int next_neighbour(const oriel_comm *comm, int from)
     return -1;
 }
 
-static void look(oriel_comm *comm)
+/* Returns the neighbour that is alive; -1: there is none. */
+static int look(oriel_comm *comm)
 {
     int p = comm->process;
 
@@ -36,29 +40,68 @@ static void look(oriel_comm *comm)
         uint32_t alive = PROC_ALIVE;
 
         if (comm->fabric->member_alive(&comm->heap.segment, p))
-            return;
+            return p;
         /* It may have left in good order between the two looks. */
         if (!atomic_compare_exchange_strong(&comm->heap.procs[p].state, &alive, PROC_DEAD))
             continue;
         oriel_comm_abort_gone(comm, p);
     }
+    return -1;
+}
+
+/* Whose end the system tells. */
+typedef struct neighbour {
+    int process; /* -1: none */
+    int fd;      /* readable when it has ended; -1: the system does not tell */
+} neighbour;
+
+static void forget(neighbour *next)
+{
+    if (next->fd >= 0)
+        oriel_sys_now->close(next->fd);
+    *next = (neighbour){.process = -1, .fd = -1};
+}
+
+/* A look that finds it alive after the descriptor was made shows that its pid is still
+ * its own. */
+static void follow(oriel_comm *comm, neighbour *next)
+{
+    int process = look(comm);
+
+    if (process == next->process)
+        return;
+    forget(next);
+    next->process = process;
+    if (process < 0)
+        return;
+    next->fd = oriel_sys_now->pidfd(comm->heap.procs[process].pid);
+    if (look(comm) != process)
+        forget(next);
 }
 
 static void *watch_main(void *arg)
 {
     oriel_comm *comm = arg;
+    neighbour next = {.process = -1, .fd = -1};
+    int pause = FIRST_MS;
 
-    for (;;) {
-        struct pollfd fds[2] = {{.fd = comm->watch_wake, .events = POLLIN},
-                                {.fd = comm->has_port ? comm->port.fd : -1, .events = POLLIN}};
-        int n = oriel_sys_now->poll(fds, 2, LOOK_MS);
+    while (!atomic_load(&comm->watch_ends)) {
+        struct pollfd fds[3] = {{.fd = comm->watch_wake, .events = POLLIN},
+                                {.fd = comm->has_port ? comm->port.fd : -1, .events = POLLIN},
+                                {.fd = next.fd, .events = POLLIN}};
+        int n = oriel_sys_now->poll(fds, 3, next.fd >= 0 ? TOLD_MS : pause);
 
-        if (atomic_load(&comm->watch_ends))
-            return NULL;
-        if (n > 0 && fds[1].revents != 0)
+        pause = pause * 2 < LOOK_MS ? pause * 2 : LOOK_MS;
+        if (n > 0 && fds[1].revents != 0 && !atomic_load(&comm->watch_ends))
             comm->fabric->port_serve(&comm->port, oriel_window_lookup, comm);
-        look(comm);
+        if (n > 0 && fds[2].revents != 0) {
+            oriel_sys_now->close(next.fd);
+            next.fd = -1; /* if it still holds its lock, looks will tell */
+        }
+        follow(comm, &next);
     }
+    forget(&next);
+    return NULL;
 }
 
 oriel_status oriel_watch_start(oriel_comm *comm)

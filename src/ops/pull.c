@@ -30,7 +30,8 @@ struct shown {
 
 static struct shown *shown_by(const oriel_request *request, int index)
 {
-    return (struct shown *)(void *)oriel_lane_payload(request->seat, request->key.count, index);
+    return (struct shown *)(void *)oriel_lane_payload(request->seat, request->key.count, index,
+                                                      sizeof(struct shown));
 }
 
 int oriel_pull_paired(const oriel_request *request)

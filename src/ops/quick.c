@@ -23,6 +23,19 @@ int oriel_quick_fits(const oriel_group *group, const oriel_op *op)
            !(direct && bytes >= DIRECT_FROM);
 }
 
+size_t oriel_quick_brings(const oriel_group *group, const oriel_op *op)
+{
+    if (op->ragged != NULL)
+        return group->room;
+    return oriel_quick_fits(group, op) ? oriel_op_widest(op, group->n) : 0;
+}
+
+/* Where member `index` has what it brings. */
+static char *payload_of(const oriel_seat *seat, uint64_t call, const oriel_op *op, int index)
+{
+    return oriel_lane_payload(seat, call, index, oriel_op_widest(op, (int)seat->n));
+}
+
 /* The own block of what is scattered nobody reads. */
 static void write_payload(const oriel_op *op, const oriel_seat *seat, char *to)
 {
@@ -38,14 +51,12 @@ static void write_payload(const oriel_op *op, const oriel_seat *seat, char *to)
     oriel_copy(to + after, (const char *)op->send + after, bytes - after);
 }
 
-void oriel_quick_arrive(const oriel_group *group, oriel_seat *seat, uint64_t call,
-                        const oriel_op *op, const oriel_record *record)
+void oriel_quick_arrive(oriel_seat *seat, uint64_t call, const oriel_op *op,
+                        const oriel_record *record)
 {
     if (record->mode == ORIEL_MODE_LANE)
-        write_payload(op, seat, oriel_lane_payload(seat, call, seat->index));
+        write_payload(op, seat, payload_of(seat, call, op, seat->index));
     oriel_lane_arrive(seat, call, record);
-    if (oriel_op_rooted(op))
-        oriel_group_ring(group);
 }
 
 void oriel_quick_consume(const oriel_seat *seat, uint64_t call, const oriel_op *op)
@@ -57,7 +68,7 @@ void oriel_quick_consume(const oriel_seat *seat, uint64_t call, const oriel_op *
     if (block == 0)
         return;
     for (uint32_t i = 0; i < seat->n; i++)
-        src[i] = oriel_lane_payload(seat, call, (int)i) + part;
+        src[i] = payload_of(seat, call, op, (int)i) + part;
     src[seat->index] = (const char *)op->send + part;
     oriel_op_take(op, (int)seat->n, seat->index, src, 0, block, 0);
 }
@@ -72,7 +83,9 @@ lane_scan oriel_quick_scan(const oriel_seat *seat, const oriel_op *op)
     return oriel_lane_one(from == seat->index ? OP_NOBODY : from);
 }
 
-/* Returns whether all whom it needs came while it looked. */
+/* Returns whether all whom it needs came while it looked. Who needs some alone rings for its
+ * arrival: when it completes, if that is at once, since the fence of the ring is dear while
+ * the arrival is on its way; but before it gives the core away. */
 static int look_for_a_while(const oriel_group *group, oriel_seat *seat, uint64_t call,
                             const oriel_op *op)
 {
@@ -80,10 +93,14 @@ static int look_for_a_while(const oriel_group *group, oriel_seat *seat, uint64_t
     lane_scan scan = oriel_quick_scan(seat, op);
     enum lane_view view = oriel_lane_look(seat, call, &scan);
 
+    if (view == LANE_WAITING && scan.some && yields)
+        oriel_group_ring(group);
     for (int i = 0; view == LANE_WAITING && i < (yields ? QUICK_YIELDS : QUICK_LOOKS); i++) {
         oriel_relax(yields);
         view = oriel_lane_look(seat, call, &scan);
     }
+    if (view != LANE_FULL && scan.some)
+        oriel_group_ring(group);
     if (view == LANE_FULL && !scan.some)
         oriel_group_ring_fenced(group);
     return view == LANE_FULL;
@@ -99,7 +116,8 @@ static int may_run(const oriel_group *group, int local, const oriel_op *op)
     return seat->lane != NULL && comm->started[local] == NULL && !comm->injects &&
            !oriel_comm_aborted(comm) &&
            (op->ragged != NULL ? oriel_ragged_lanes(group, op) : oriel_quick_fits(group, op)) &&
-           oriel_lane_free(seat, group->sequence[local]);
+           oriel_lane_free(seat, group->sequence[local],
+                           op->ragged != NULL ? group->room : oriel_op_widest(op, group->n));
 }
 
 /* As oriel_request_order numbers it, and with the record that a request would have. */
@@ -109,11 +127,11 @@ static void arrive(oriel_group *group, oriel_seat *seat, uint64_t call, const or
     if (op->ragged == NULL) {
         oriel_op_describe(group, op, record_p);
         record_p->mode = ORIEL_MODE_LANE;
-        oriel_quick_arrive(group, seat, call, op, record_p);
+        oriel_quick_arrive(seat, call, op, record_p);
         return;
     }
     oriel_op_record(group, op, record_p);
-    oriel_ragged_show(group, op, seat->index, oriel_lane_payload(seat, call, seat->index));
+    oriel_ragged_show(group, seat, call, op);
     oriel_lane_arrive(seat, call, record_p);
     seat->arrived++; /* the second number is taken */
 }

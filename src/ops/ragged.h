@@ -66,7 +66,8 @@ enum ragged_view {
  * they must agree on. */
 int oriel_ragged_lanes(const oriel_group *group, const oriel_op *op);
 /* Before arriving. */
-void oriel_ragged_show(const oriel_group *group, const oriel_op *op, int index, char *payload);
+void oriel_ragged_show(const oriel_group *group, const oriel_seat *seat, uint64_t call,
+                       const oriel_op *op);
 /* Once all have arrived: the same on all members, fault included. */
 enum ragged_view oriel_ragged_look(const oriel_group *group, const oriel_seat *seat, uint64_t call,
                                    const oriel_op *op, ragged_fault *fault);

@@ -18,11 +18,12 @@ struct entry {
     uint32_t expected;
 };
 
-enum { SHOWS_ROWS = 1, SHOWS_ADDRESS = 2, WANTS_PULL = 4 };
+enum { SHOWS_ROWS = 1, SHOWS_ADDRESS = 2, WANTS_PULL = 4, ROWS_APART = 8 };
 
 /* An entry for each slice and member; then the rows for all others, in order, or, where
- * there is no room for them, where they can be read. A member whose numbers are too
- * large for entries shows neither. */
+ * there is no room for them, where they can be read. Rows that do not fit a slot with the
+ * entries are apart from them. A member whose numbers are too large for entries shows
+ * neither. */
 struct shown {
     uint32_t flags;
     uint32_t recv_rows;
@@ -54,6 +55,22 @@ int oriel_ragged_lanes(const oriel_group *group, const oriel_op *op)
 
     return !direct && n * n * (size_t)op->ragged->slices <= MOST_LOOKS &&
            most_bytes(group->n, op->ragged->slices) <= group->room;
+}
+
+/* Where `index` shows its entries: all know, without having seen them. */
+static struct shown *shown_by(const oriel_seat *seat, uint64_t call, int index, int slices)
+{
+    return (struct shown *)(void *)oriel_lane_payload(seat, call, index,
+                                                      most_bytes((int)seat->n, slices));
+}
+
+/* Where its rows, or their address, are. */
+static char *rows_of(const oriel_seat *seat, uint64_t call, int index, struct shown *shown,
+                     int slices)
+{
+    if (shown->flags & ROWS_APART)
+        return oriel_lane_payload(seat, call, index, LANE_SMALL + 1);
+    return (char *)shown + head_bytes((int)seat->n, slices);
 }
 
 /* ---- showing ------------------------------------------------------------------------ */
@@ -105,33 +122,41 @@ static int64_t put_entries(const oriel_ragged *r, int n, int index, struct shown
     return all > UINT32_MAX ? -1 : rows;
 }
 
-void oriel_ragged_show(const oriel_group *group, const oriel_op *op, int index, char *payload)
+/* How a member with so many bytes of rows shows them. */
+static uint32_t way_of(const oriel_group *group, size_t bytes, int slices)
+{
+    size_t head = head_bytes(group->n, slices);
+
+    if (head + bytes <= LANE_SMALL)
+        return SHOWS_ROWS;
+    if (most_bytes(group->n, slices) <= LANE_SMALL)
+        return bytes <= group->room ? SHOWS_ROWS | ROWS_APART : SHOWS_ADDRESS;
+    return bytes <= group->room - head ? SHOWS_ROWS : SHOWS_ADDRESS;
+}
+
+void oriel_ragged_show(const oriel_group *group, const oriel_seat *seat, uint64_t call,
+                       const oriel_op *op)
 {
     const oriel_ragged *r = op->ragged;
-    struct shown *mine = (struct shown *)(void *)payload;
-    size_t head = head_bytes(group->n, r->slices);
-    int64_t rows = put_entries(r, group->n, index, mine);
+    struct shown *mine = shown_by(seat, call, seat->index, r->slices);
+    int64_t rows = put_entries(r, group->n, seat->index, mine);
+    char *dst;
 
     mine->flags = 0;
     if (rows < 0)
         return;
-    if ((size_t)rows * oriel_op_block(op) <= group->room - head) {
-        mine->flags = SHOWS_ROWS;
-        put_rows(op, group->n, index, payload + head);
+    mine->flags = way_of(group, (size_t)rows * oriel_op_block(op), r->slices);
+    dst = rows_of(seat, call, seat->index, mine, r->slices);
+    if (mine->flags & SHOWS_ROWS) {
+        put_rows(op, group->n, seat->index, dst);
         return;
     }
-    mine->flags = SHOWS_ADDRESS;
-    put_address(op, group->n, payload + head);
-    if (index == 0 && oriel_style_pulls(group, op->kind, oriel_ragged_weight(op, group->n)))
+    put_address(op, group->n, dst);
+    if (seat->index == 0 && oriel_style_pulls(group, op->kind, oriel_ragged_weight(op, group->n)))
         mine->flags |= WANTS_PULL;
 }
 
 /* ---- seeing ------------------------------------------------------------------------- */
-
-static const struct shown *shown_by(const oriel_seat *seat, uint64_t call, int index)
-{
-    return (const struct shown *)(const void *)oriel_lane_payload(seat, call, index);
-}
 
 /* What `from` has for `to`, compared with what that one expects: the first slice that is
  * wrong, or -1. */
@@ -176,7 +201,7 @@ enum ragged_view oriel_ragged_look(const oriel_group *group, const oriel_seat *s
     int silent = 0;
 
     for (int i = 0; i < group->n; i++) {
-        all[i] = shown_by(seat, call, i);
+        all[i] = shown_by(seat, call, i, op->ragged->slices);
         common &= all[i]->flags;
         silent |= all[i]->flags == 0;
     }
@@ -203,12 +228,12 @@ static void take_own(const oriel_seat *seat, const oriel_op *op)
     }
 }
 
-static void take_from(const oriel_seat *seat, const struct shown *theirs, int from,
-                      const oriel_op *op)
+static void take_from(const oriel_seat *seat, uint64_t call, int from, const oriel_op *op)
 {
     size_t row = oriel_op_block(op);
     int slices = op->ragged->slices;
-    const char *at = (const char *)theirs + head_bytes((int)seat->n, slices);
+    struct shown *theirs = shown_by(seat, call, from, slices);
+    const char *at = rows_of(seat, call, from, theirs, slices);
     int i = 0;
 
     for (int to = 0; to <= seat->index; to++) {
@@ -228,7 +253,7 @@ void oriel_ragged_see(const oriel_seat *seat, uint64_t call, const oriel_op *op)
     take_own(seat, op);
     for (int from = 0; from < (int)seat->n; from++) {
         if (from != seat->index)
-            take_from(seat, shown_by(seat, call, from), from, op);
+            take_from(seat, call, from, op);
     }
 }
 
@@ -251,12 +276,12 @@ static oriel_status pull_slice(const oriel_request *request, int from, char *dst
 
 oriel_status oriel_ragged_pull(const oriel_request *request, int from)
 {
-    const struct shown *theirs = shown_by(request->seat, request->key.count, from);
+    uint64_t call = request->key.count;
     int slices = request->ragged.slices;
     int first = request->index * slices;
+    struct shown *theirs = shown_by(request->seat, call, from, slices);
     const struct address *address =
-        (const struct address *)(const void *)((const char *)theirs +
-                                               head_bytes(request->group->n, slices));
+        (const struct address *)(const void *)rows_of(request->seat, call, from, theirs, slices);
     size_t row = request->record.bytes;
     oriel_status st = ORIEL_OK;
 
@@ -265,7 +290,7 @@ oriel_status oriel_ragged_pull(const oriel_request *request, int from)
         return ORIEL_OK;
     }
     if (theirs->flags & SHOWS_ROWS) {
-        take_from(request->seat, theirs, from, &request->op);
+        take_from(request->seat, call, from, &request->op);
         return ORIEL_OK;
     }
     for (int i = first; i < first + slices && st == ORIEL_OK; i++)

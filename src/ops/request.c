@@ -72,6 +72,7 @@ void oriel_request_order(oriel_request *request)
         return;
     request->state = REQUEST_QUEUE;
     request->wide = !oriel_quick_fits(request->group, &request->op);
+    request->brings = oriel_quick_brings(request->group, &request->op);
     request->group->sequence[local] += (uint64_t)request->wide;
 }
 
@@ -229,26 +230,23 @@ static lane_scan whom(const oriel_request *request, enum request_state state)
 
 static void arrive(oriel_request *request, enum request_state state)
 {
-    if (request->call == request->key.count) {
-        oriel_quick_arrive(request->group, request->seat, request->call, &request->op,
-                           &request->record);
-    } else {
+    if (request->call == request->key.count)
+        oriel_quick_arrive(request->seat, request->call, &request->op, &request->record);
+    else
         oriel_lane_arrive_again(request->seat, request->call, &request->record);
-        if (oriel_op_rooted(&request->op))
-            oriel_group_ring(request->group);
-    }
+    if (oriel_op_rooted(&request->op))
+        oriel_group_ring(request->group);
     request->scan = whom(request, state);
     request->state = state;
 }
 
 static oriel_status show(oriel_request *request)
 {
-    char *payload = oriel_lane_payload(request->seat, request->call, request->index);
     oriel_status st;
 
     if (request->op.ragged != NULL) {
         if (oriel_ragged_lanes(request->group, &request->op))
-            oriel_ragged_show(request->group, &request->op, request->index, payload);
+            oriel_ragged_show(request->group, request->seat, request->call, &request->op);
         return ORIEL_OK;
     }
     st = oriel_pull_show(request);
@@ -264,7 +262,8 @@ static oriel_status queue(oriel_request *request)
 
     if (oriel_comm_aborted(request->comm))
         return revoked(request);
-    if (!seat->settled || (seat->lane != NULL && !oriel_lane_free(seat, request->call)))
+    if (!seat->settled ||
+        (seat->lane != NULL && !oriel_lane_free(seat, request->call, request->brings)))
         return idle(request);
     if (seat->lane != NULL && request->call != seat->arrived + 1) /* a started one comes first */
         return idle(request);
@@ -372,7 +371,7 @@ static oriel_status read_others(oriel_request *request)
         return revoked(request);
     }
     request->gathered = 1;
-    if (!oriel_lane_free(request->seat, request->key.count + 1))
+    if (!oriel_lane_free(request->seat, request->key.count + 1, 0))
         return idle(request);
     request->call = request->key.count + 1;
     arrive(request, REQUEST_LANE);

@@ -33,6 +33,7 @@ struct oriel_request {
     enum request_state state;
     int wide;         /* ordered calls: takes two numbers in the lane */
     uint64_t call;    /* ... the one it is at */
+    size_t brings;    /* ... bytes of payload with the first */
     oriel_seat *seat; /* ordered calls: the rank's place in the lane; NULL: none to look for */
     lane_scan scan;
     heap_cell *cell;

@@ -20,8 +20,10 @@ static int missing_rank(const oriel_request *request)
     if ((request->state == REQUEST_LANE || request->state == REQUEST_SHOWN) &&
         request->scan.at < request->scan.end)
         index = request->scan.at;
-    if (request->state == REQUEST_QUEUE || request->state == REQUEST_READ)
-        index = oriel_lane_behind(request->seat, request->call);
+    if (request->state == REQUEST_QUEUE)
+        index = oriel_lane_behind(request->seat, request->call, request->brings);
+    if (request->state == REQUEST_READ)
+        index = oriel_lane_behind(request->seat, request->call, 0);
     return index >= 0 ? group->ranks[index] : -1;
 }
 

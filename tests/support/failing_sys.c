@@ -148,6 +148,11 @@ static int counted_eventfd(void)
     return fails("eventfd") ? -1 : hold(oriel_sys_real.eventfd());
 }
 
+static int counted_pidfd(pid_t pid)
+{
+    return fails("pidfd") ? -1 : hold(oriel_sys_real.pidfd(pid));
+}
+
 static int counted_signal(int eventfd)
 {
     return fails("signal") ? -1 : oriel_sys_real.signal(eventfd);
@@ -233,6 +238,7 @@ void failing_sys_install(void)
     counted.recvmsg = counted_recvmsg;
     counted.poll = counted_poll;
     counted.eventfd = counted_eventfd;
+    counted.pidfd = counted_pidfd;
     counted.signal = counted_signal;
     counted.lock_byte = counted_lock_byte;
     counted.locked_byte = counted_locked_byte;

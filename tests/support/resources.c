@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/sys.h"
 #include "support/check.h"
@@ -16,6 +17,28 @@ static int count_entries(const char *path)
     CHECK(dir != NULL, "%s", path);
     for (const struct dirent *entry = readdir(dir); entry != NULL; entry = readdir(dir))
         n += entry->d_name[0] != '.';
+    closedir(dir);
+    return n;
+}
+
+/* Those of processes apart: watch threads open one when they come to it. */
+static int count_fds(int *pidfds_p)
+{
+    DIR *dir = opendir("/proc/self/fd");
+    char target[64];
+    int n = 0;
+
+    *pidfds_p = 0;
+    CHECK(dir != NULL, "no /proc/self/fd");
+    for (const struct dirent *entry = readdir(dir); entry != NULL; entry = readdir(dir)) {
+        ssize_t len = readlinkat(dirfd(dir), entry->d_name, target, sizeof target - 1);
+
+        if (len < 0)
+            continue;
+        target[len] = '\0';
+        *pidfds_p += strstr(target, "pidfd") != NULL;
+        n += strstr(target, "pidfd") == NULL;
+    }
     closedir(dir);
     return n;
 }
@@ -51,10 +74,13 @@ test_resources resources_now(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
 
+    test_resources now;
+
     pthread_once(&once, settle);
-    return (test_resources){.fds = count_entries("/proc/self/fd"),
-                            .threads = count_entries("/proc/self/task"),
-                            .shared_maps = count_maps()};
+    now.fds = count_fds(&now.pidfds);
+    now.threads = count_entries("/proc/self/task");
+    now.shared_maps = count_maps();
+    return now;
 }
 
 void resources_check(test_resources before, const char *where)
@@ -67,6 +93,8 @@ void resources_check(test_resources before, const char *where)
         now = resources_now();
     }
     CHECK(now.fds <= before.fds, "%s: %d descriptors, %d before", where, now.fds, before.fds);
+    CHECK(now.pidfds <= before.pidfds || now.threads > 1, "%s: %d descriptors of processes", where,
+          now.pidfds);
     CHECK(now.threads <= before.threads, "%s: %d threads, %d before", where, now.threads,
           before.threads);
     CHECK(now.shared_maps <= before.shared_maps, "%s: %d shared maps, %d before", where,

@@ -3,7 +3,8 @@
 #define TESTS_SUPPORT_RESOURCES_H
 
 typedef struct test_resources {
-    int fds;
+    int fds;    /* but for ... */
+    int pidfds; /* ... those of processes */
     int threads;
     int shared_maps; /* of oriel's memfds */
 } test_resources;

@@ -126,7 +126,7 @@ static void nobody_is_lapped(void **state)
     sit();
     for (uint64_t s = 1; s <= LANE_SLOTS; s++) {
         for (int i = 0; i < RANKS; i++) {
-            assert_true(oriel_lane_free(&seats[i], s));
+            assert_true(oriel_lane_free(&seats[i], s, 8));
             oriel_lane_arrive(&seats[i], s, &record);
         }
     }
@@ -135,11 +135,11 @@ static void nobody_is_lapped(void **state)
             assert_int_equal(look(i, s), LANE_FULL);
             oriel_lane_complete(&seats[i], s);
         }
-        assert_false(oriel_lane_free(&seats[i], LANE_SLOTS + 1));
+        assert_false(oriel_lane_free(&seats[i], LANE_SLOTS + 1, 8));
     }
     assert_true(oriel_lane_complete(&seats[RANKS - 1], 1)); /* somebody may wait for it */
-    assert_true(oriel_lane_free(&seats[0], LANE_SLOTS + 1));
-    assert_false(oriel_lane_free(&seats[0], LANE_SLOTS + 2));
+    assert_true(oriel_lane_free(&seats[0], LANE_SLOTS + 1, 8));
+    assert_false(oriel_lane_free(&seats[0], LANE_SLOTS + 2, 8));
 }
 
 /* Calls completed in any order count once those before them are. */
@@ -196,6 +196,32 @@ static void the_last_to_stand_gives_the_lane_back(void **state)
     assert_int_equal(lanes_taken(), before);
 }
 
+static void large_payloads_have_fewer_places(void **state)
+{
+    const size_t large = LANE_SMALL + 1;
+
+    (void)state;
+    sit();
+    for (uint64_t s = 1; s <= LANE_BULKS + 1; s++) {
+        for (int i = 0; i < RANKS; i++)
+            oriel_lane_arrive(&seats[i], s, &record);
+        for (int i = 1; i < RANKS; i++)
+            oriel_lane_complete(&seats[i], s);
+    }
+    assert_true(oriel_lane_free(&seats[0], LANE_BULKS, large));
+    assert_false(oriel_lane_free(&seats[0], LANE_BULKS + 1, large));
+    assert_int_equal(oriel_lane_behind(&seats[0], LANE_BULKS + 1, large), 0);
+    assert_true(oriel_lane_free(&seats[0], LANE_BULKS + 1, LANE_SMALL));
+    assert_ptr_not_equal(oriel_lane_payload(&seats[0], 1, 2, large),
+                         oriel_lane_payload(&seats[0], 2, 2, large));
+    assert_ptr_equal(oriel_lane_payload(&seats[0], 1, 2, large),
+                     oriel_lane_payload(&seats[0], 1 + LANE_BULKS, 2, large));
+    assert_true(oriel_lane_payload(&seats[0], LANE_SLOTS - 1, RANKS - 1, 8) + LANE_SMALL <=
+                oriel_lane_payload(&seats[0], 0, 0, large));
+    assert_true(oriel_lane_payload(&seats[0], LANE_BULKS - 1, RANKS - 1, large) + seats[0].bulk <=
+                (char *)seats[0].lane + comm->heap.header->lane_bytes);
+}
+
 static void no_lane_where_there_is_no_room(void **state)
 {
     (void)state;
@@ -223,9 +249,9 @@ static void *member_run(void *arg)
     uint64_t deep = seat->index == 0 ? 1 : DEEP;
 
     while (ended < CALLS) {
-        if (begun < CALLS && begun - ended < deep && oriel_lane_free(seat, begun + 1)) {
+        if (begun < CALLS && begun - ended < deep && oriel_lane_free(seat, begun + 1, 8)) {
             uint64_t value = value_of(++begun, seat->index);
-            memcpy(oriel_lane_payload(seat, begun, seat->index), &value, 8);
+            memcpy(oriel_lane_payload(seat, begun, seat->index, 8), &value, 8);
             oriel_lane_arrive(seat, begun, &record);
         }
         if (begun == ended || look(seat->index, ended + 1) != LANE_FULL) {
@@ -235,7 +261,7 @@ static void *member_run(void *arg)
         ended++;
         for (int i = 0; i < RANKS; i++) {
             uint64_t got;
-            memcpy(&got, oriel_lane_payload(seat, ended, i), 8);
+            memcpy(&got, oriel_lane_payload(seat, ended, i, 8), 8);
             CHECK(got == value_of(ended, i), "call %d of member %d", (int)ended, i);
         }
         oriel_lane_complete(seat, ended);
@@ -312,6 +338,7 @@ int main(void)
         cmocka_unit_test(the_last_to_stand_gives_the_lane_back),
         cmocka_unit_test(threads_see_every_payload),
         cmocka_unit_test(seal_against_arrival),
+        cmocka_unit_test(large_payloads_have_fewer_places),
         cmocka_unit_test(no_lane_where_there_is_no_room),
     };
 

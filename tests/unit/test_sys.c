@@ -223,6 +223,36 @@ static void test_signal_wakes(void **state)
     assert_int_equal(oriel_sys_now->signal(wait.fd), -1);
 }
 
+static void test_pidfd_tells_of_an_end(void **state)
+{
+    struct pollfd wait = {.events = POLLIN};
+    pid_t child = fork();
+
+    (void)state;
+    if (child == 0)
+        pause();
+    wait.fd = oriel_sys_now->pidfd(child);
+    assert_true(wait.fd >= 0);
+    assert_close_on_exec(wait.fd);
+    assert_int_equal(oriel_sys_now->poll(&wait, 1, 0), 0);
+    kill(child, SIGKILL);
+    assert_int_equal(oriel_sys_now->poll(&wait, 1, 10000), 1);
+    waitpid(child, NULL, 0);
+    oriel_sys_now->close(wait.fd);
+    assert_int_equal(oriel_sys_now->pidfd(-1), -1);
+}
+
+static void test_visiting_a_core_binds_to_none(void **state)
+{
+    int cores = oriel_cpu_count();
+
+    (void)state;
+    oriel_cpu_visit(cores - 1);
+    assert_int_equal(oriel_cpu_count(), cores);
+    oriel_cpu_visit(cores); /* there is none */
+    assert_int_equal(oriel_cpu_count(), cores);
+}
+
 static void test_small_files(void **state)
 {
     char line[16];
@@ -265,6 +295,8 @@ int main(void)
         cmocka_unit_test(test_futex),
         cmocka_unit_test(test_random_differs),
         cmocka_unit_test(test_signal_wakes),
+        cmocka_unit_test(test_pidfd_tells_of_an_end),
+        cmocka_unit_test(test_visiting_a_core_binds_to_none),
         cmocka_unit_test(test_small_files),
         cmocka_unit_test(test_small_things),
     };
