@@ -240,5 +240,5 @@ int oriel_lane_complete(oriel_seat *seat, uint64_t s)
     atomic_store_explicit(&seat->lane->member[seat->index].done, seat->done, memory_order_release);
     /* Otherwise the next arrival tells. Only a root that has run ahead may sleep for the
      * room before that: at most one nap. */
-    return seat->arrived > s;
+    return seat->arrived > seat->done;
 }

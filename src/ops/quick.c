@@ -63,12 +63,15 @@ void oriel_quick_consume(const oriel_seat *seat, uint64_t call, const oriel_op *
 {
     size_t part = oriel_op_part(op, seat->index);
     size_t block = oriel_op_block(op);
+    int from = oriel_op_source(op, seat->index);
     const void *src[HEAP_MAX_RANKS];
 
     if (block == 0)
         return;
-    for (uint32_t i = 0; i < seat->n; i++)
-        src[i] = payload_of(seat, call, op, (int)i) + part;
+    if (from >= 0)
+        src[from] = payload_of(seat, call, op, from) + part;
+    for (int i = 0; from == OP_EVERYBODY && i < (int)seat->n; i++)
+        src[i] = payload_of(seat, call, op, i) + part;
     src[seat->index] = (const char *)op->send + part;
     oriel_op_take(op, (int)seat->n, seat->index, src, 0, block, 0);
 }
@@ -149,9 +152,9 @@ static int finish(const oriel_group *group, oriel_seat *seat, uint64_t call, con
             return 0;
         oriel_ragged_see(seat, call, op);
     }
+    if (op->ragged != NULL) /* the later one first: then nothing is left open */
+        oriel_lane_complete(seat, call + 1);
     rings |= oriel_lane_complete(seat, call);
-    if (op->ragged != NULL)
-        rings |= oriel_lane_complete(seat, call + 1);
     if (rings)
         oriel_group_ring(group);
     return 1;

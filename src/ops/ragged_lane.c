@@ -35,14 +35,14 @@ struct address {
     int64_t from[]; /* row of `send`, for each entry */
 };
 
-static size_t head_bytes(int n, int slices)
+static inline size_t head_bytes(int n, int slices)
 {
     size_t bytes = sizeof(struct shown) + (size_t)n * (size_t)slices * sizeof(struct entry);
 
     return (bytes + 7) / 8 * 8;
 }
 
-static size_t most_bytes(int n, int slices)
+static inline size_t most_bytes(int n, int slices)
 {
     return head_bytes(n, slices) + sizeof(struct address) +
            (size_t)n * (size_t)slices * sizeof(int64_t);
@@ -58,15 +58,15 @@ int oriel_ragged_lanes(const oriel_group *group, const oriel_op *op)
 }
 
 /* Where `index` shows its entries: all know, without having seen them. */
-static struct shown *shown_by(const oriel_seat *seat, uint64_t call, int index, int slices)
+static inline struct shown *shown_by(const oriel_seat *seat, uint64_t call, int index, int slices)
 {
     return (struct shown *)(void *)oriel_lane_payload(seat, call, index,
                                                       most_bytes((int)seat->n, slices));
 }
 
 /* Where its rows, or their address, are. */
-static char *rows_of(const oriel_seat *seat, uint64_t call, int index, struct shown *shown,
-                     int slices)
+static inline char *rows_of(const oriel_seat *seat, uint64_t call, int index, struct shown *shown,
+                            int slices)
 {
     if (shown->flags & ROWS_APART)
         return oriel_lane_payload(seat, call, index, LANE_SMALL + 1);

@@ -193,12 +193,12 @@ static oriel_status idle(oriel_request *request)
 /* Counts the call as completed in the lane, by both its numbers if it has two. */
 static void leave_lane(oriel_request *request)
 {
-    int ring = request->scan.some;
+    int ring;
 
-    for (uint64_t call = request->key.count; call <= request->key.count + (uint64_t)request->wide;
-         call++)
-        ring |= oriel_lane_complete(request->seat, call);
-    if (ring)
+    if (request->wide) /* the later one first: then nothing is left open */
+        oriel_lane_complete(request->seat, request->key.count + 1);
+    ring = oriel_lane_complete(request->seat, request->key.count);
+    if (ring || request->scan.some)
         oriel_group_ring(request->group);
 }
 
