@@ -398,3 +398,17 @@ void oriel_cpu_visit(int nth)
     if (sched_setaffinity(0, sizeof(one), &one) == 0)
         sched_setaffinity(0, sizeof(all), &all);
 }
+
+size_t oriel_cache_bytes(void)
+{
+    const char *path = "/sys/devices/system/cpu/cpu0/cache/index3/size";
+    char text[32];
+    char *end;
+    unsigned long long size;
+
+    if (real_read_line(path, text, sizeof(text)) != 0)
+        return 32 << 20;
+    size = strtoull(text, &end, 10);
+    size <<= *end == 'M' ? 20 : *end == 'K' ? 10 : 0;
+    return size > 0 ? (size_t)size : 32 << 20;
+}

@@ -70,5 +70,7 @@ int oriel_cpu_count(void);
 /* Moves the thread to the nth of them, and lets it go again: there it stays until
  * the scheduler has a reason to move it. */
 void oriel_cpu_visit(int nth);
+/* Bytes of the largest cache that cores share, or a common size where it is not known. */
+size_t oriel_cache_bytes(void);
 
 #endif

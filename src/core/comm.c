@@ -109,6 +109,7 @@ static oriel_comm *comm_new(const oriel_comm_params *params)
     comm->pid = (int)getpid();
     comm->process = params->process_id;
     comm->num_processes = params->num_processes;
+    comm->cache = oriel_cache_bytes();
     comm->timeout = params->timeout_s;
     comm->warn_after = oriel_config_number(ORIEL_OPT_WARN_AFTER);
     comm->spin = oriel_config_number(ORIEL_OPT_SPIN) * 1e-6;

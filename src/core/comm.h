@@ -52,6 +52,7 @@ struct oriel_comm {
     int joined;         /* holds its life lock: the entry of this process is its own */
     int injects;        /* the fabric wants to see every operation */
     int oversubscribed; /* more ranks than cores: yield instead of pausing */
+    size_t cache;       /* bytes of the cache that its processes share */
     double timeout;
     double warn_after;
     double spin;

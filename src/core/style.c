@@ -4,7 +4,7 @@
 #include "core/trace.h"
 
 /* One in so many operations tries another style than the best. */
-enum { EXPLORE_EVERY = 64, SLOWNESS = 8 };
+enum { EXPLORE_EVERY = 64, SLOWNESS = 8, AVERAGE = 4, FAVOUR = 8 };
 enum { STREAM_IN_FROM = 256 << 10, PULL_FROM = 1 << 10 };
 
 /* The entry of operations `smaller` powers of two below this one. */
@@ -21,23 +21,44 @@ static uint32_t cost_of(const heap_style *style, uint32_t which)
     return atomic_load_explicit(&style->cost[which], memory_order_relaxed);
 }
 
-static int can_pull(const oriel_group *group, uint32_t kind, size_t bytes)
+/* Blocks that all members together receive; 0: it does not only copy. */
+static size_t copies(uint32_t kind, size_t n)
 {
-    int copies = kind == ORIEL_KIND_ALL_GATHER || kind == ORIEL_KIND_ALL_TO_ALL ||
-                 kind == ORIEL_KIND_BROADCAST || kind == ORIEL_KIND_PERMUTE ||
-                 kind == ORIEL_KIND_RAGGED_ALL_TO_ALL;
-
-    return copies && bytes >= PULL_FROM && oriel_group_reads(group);
+    switch (kind) {
+    case ORIEL_KIND_ALL_GATHER:
+    case ORIEL_KIND_ALL_TO_ALL:
+    case ORIEL_KIND_RAGGED_ALL_TO_ALL:
+        return n * n;
+    case ORIEL_KIND_BROADCAST:
+    case ORIEL_KIND_PERMUTE:
+        return n;
+    default:
+        return 0;
+    }
 }
 
-/* The styles to choose from; returns how many. */
+static int can_pull(const oriel_group *group, uint32_t kind, size_t bytes)
+{
+    return copies(kind, (size_t)group->n) != 0 && bytes >= PULL_FROM && oriel_group_reads(group);
+}
+
+/* The style that should be best, 0 if that is not known. Where what is copied does not fit the
+ * cache, results that are stored past it cost a fetch of each line less, on every machine. */
+static uint32_t favourite(const oriel_group *group, uint32_t kind, size_t bytes)
+{
+    size_t all = 2 * bytes * copies(kind, (size_t)group->n);
+
+    return bytes >= STREAM_IN_FROM && all > group->comm->cache ? STYLE_STREAM_IN : 0;
+}
+
+/* The styles to choose from, the favourite first; returns how many. */
 static uint32_t candidates(const oriel_group *group, uint32_t kind, size_t bytes, int pull,
                            uint32_t style[HEAP_STYLE_COUNT])
 {
     uint32_t count = bytes >= STREAM_IN_FROM ? 4 : 2;
 
     for (uint32_t i = 0; i < count; i++)
-        style[i] = i;
+        style[i] = i ^ favourite(group, kind, bytes);
     if (pull && can_pull(group, kind, bytes))
         style[count++] = STYLE_PULL;
     return count;
@@ -58,22 +79,55 @@ static void inherit(const oriel_group *group, uint32_t kind, size_t bytes, heap_
     }
 }
 
+/* The least cost of any style, as far as known. */
+static uint32_t least_cost(const heap_style *entry)
+{
+    uint32_t least = UINT32_MAX;
+
+    for (uint32_t i = 0; i < HEAP_STYLE_COUNT; i++) {
+        if (cost_of(entry, i) != 0 && cost_of(entry, i) < least)
+            least = cost_of(entry, i);
+    }
+    return least;
+}
+
+/* Whether the style is still to be tried: nothing is known of it, or only that it was no
+ * more than twice as slow for smaller operations. */
+static int is_new(const heap_style *entry, uint32_t style)
+{
+    int guessed = (atomic_load_explicit(&entry->guessed, memory_order_relaxed) >> style & 1) != 0;
+    uint32_t cost = cost_of(entry, style);
+
+    return cost == 0 || (guessed && cost / 2 < least_cost(entry));
+}
+
+/* What the costs are compared by: with few samples and much noise others must be clearly
+ * better than what should be best. */
+static uint32_t weight_of(const heap_style *entry, uint32_t style, uint32_t favourite)
+{
+    uint32_t cost = cost_of(entry, style);
+
+    return style == favourite && favourite != 0 ? cost - cost / FAVOUR : cost;
+}
+
 uint32_t oriel_style_choose(const oriel_group *group, uint32_t kind, size_t bytes, int pull)
 {
     heap_style *entry = style_of(group, kind, bytes, 0);
-    uint32_t turn = atomic_fetch_add_explicit(&entry->turns, 1, memory_order_relaxed);
+    uint32_t choice = atomic_fetch_add_explicit(&entry->turns, 1, memory_order_relaxed);
+    /* Members of a ragged one choose for themselves: all the same, if they send alike. */
+    uint32_t turn = kind == ORIEL_KIND_RAGGED_ALL_TO_ALL ? choice / (uint32_t)group->n : choice;
     uint32_t style[HEAP_STYLE_COUNT];
     uint32_t count = candidates(group, kind, bytes, pull, style);
     uint32_t best = 0;
 
-    if (turn == 0)
+    if (choice == 0)
         inherit(group, kind, bytes, entry);
-    if (turn == count) /* the first time its memory may have been cold */
+    if (turn == 1) /* the first time its memory may have been cold */
         return style[0];
     for (uint32_t i = 0; i < count; i++) {
-        if (cost_of(entry, style[i]) == 0)
+        if (is_new(entry, style[i]))
             return style[i];
-        if (cost_of(entry, style[i]) < cost_of(entry, style[best]))
+        if (weight_of(entry, style[i], style[0]) < weight_of(entry, style[best], style[0]))
             best = i;
     }
     if (turn % EXPLORE_EVERY == EXPLORE_EVERY - 1)
@@ -93,22 +147,34 @@ int oriel_style_pulls(const oriel_group *group, uint32_t kind, size_t bytes)
     if (!can_pull(group, kind, bytes))
         return 0;
     for (uint32_t i = 0; i < count; i++) {
-        if (cost_of(entry, i) == 0)
+        uint32_t weight = weight_of(entry, style[i], style[0]);
+
+        if (is_new(entry, style[i]))
             return turn > 2 * count; /* not for ever: a cell may never be made */
-        staged = cost_of(entry, i) < staged ? cost_of(entry, i) : staged;
+        staged = weight < staged ? weight : staged;
     }
-    pull = cost_of(entry, STYLE_PULL) < staged; /* also when it is not known */
+    pull = cost_of(entry, STYLE_PULL) < staged || is_new(entry, STYLE_PULL);
     return turn % EXPLORE_EVERY == EXPLORE_EVERY - 1 ? !pull : pull;
 }
 
-/* Down at once, up slowly: an operation that was slow because somebody was not
- * scheduled says little, a fast one that it can be so fast. */
-static void learn(heap_style *entry, uint32_t style, double sample)
+/* Where all have a core, down at once and up slowly: an operation that was slow because
+ * somebody was not scheduled says little, a fast one that it can be so fast. Where cores
+ * are shared, who runs when decides about single ones, and the average counts, but for
+ * those that were slow because their memory was cold. */
+static double next_cost(double old, double sample, int shared)
+{
+    if (old == 0 || 3 * sample < 2 * old)
+        return sample;
+    if (shared)
+        return old + ((sample < 2 * old ? sample : 2 * old) - old) / AVERAGE;
+    return sample < old ? sample : old + (sample - old) / SLOWNESS;
+}
+
+static void learn(heap_style *entry, uint32_t style, double sample, int shared)
 {
     uint32_t bit = 1u << style;
     int guessed = (atomic_load_explicit(&entry->guessed, memory_order_relaxed) & bit) != 0;
-    double old = guessed ? 0 : (double)cost_of(entry, style);
-    double now = old == 0 || sample < old ? sample : old + (sample - old) / SLOWNESS;
+    double now = next_cost(guessed ? 0 : (double)cost_of(entry, style), sample, shared);
 
     if (guessed)
         atomic_fetch_and_explicit(&entry->guessed, ~bit, memory_order_relaxed);
@@ -130,5 +196,6 @@ void oriel_style_report(const oriel_group *group, uint32_t kind, size_t bytes, u
            !atomic_compare_exchange_weak(&entry->slowest[style], &slowest, sample)) {
     }
     if ((atomic_fetch_add(&entry->members[style], 1) + 1) % (uint32_t)group->n == 0)
-        learn(entry, style, atomic_exchange(&entry->slowest[style], 0));
+        learn(entry, style, atomic_exchange(&entry->slowest[style], 0),
+              group->comm->oversubscribed);
 }

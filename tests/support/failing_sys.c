@@ -76,9 +76,23 @@ static void counted_unmap(void *addr, size_t bytes)
     oriel_sys_real.unmap(addr, bytes);
 }
 
+/* A watch thread opens one when it comes to it, also that of another comm: resources.c
+ * counts them. */
+static _Atomic char is_pidfd[1024];
+
+static int counted_pidfd(pid_t pid)
+{
+    int fd = fails("pidfd") ? -1 : oriel_sys_real.pidfd(pid);
+
+    if (fd >= 0)
+        atomic_store(&is_pidfd[fd % 1024], 1);
+    return fd;
+}
+
 static int counted_close(int fd)
 {
-    atomic_fetch_sub(&held, 1);
+    if (fd < 0 || !atomic_exchange(&is_pidfd[fd % 1024], 0))
+        atomic_fetch_sub(&held, 1);
     return oriel_sys_real.close(fd);
 }
 
@@ -146,11 +160,6 @@ static int counted_poll(struct pollfd *fds, nfds_t n, int timeout_ms)
 static int counted_eventfd(void)
 {
     return fails("eventfd") ? -1 : hold(oriel_sys_real.eventfd());
-}
-
-static int counted_pidfd(pid_t pid)
-{
-    return fails("pidfd") ? -1 : hold(oriel_sys_real.pidfd(pid));
 }
 
 static int counted_signal(int eventfd)
