@@ -3,8 +3,9 @@
 #include "core/hash.h"
 #include "core/trace.h"
 
-/* One in so many operations tries another style than the best. */
-enum { EXPLORE_EVERY = 64, SLOWNESS = 8, AVERAGE = 4, FAVOUR = 8 };
+/* One in so many operations tries another style than the best, if that was not much slower;
+ * else one in SELDOM times as many. */
+enum { EXPLORE_EVERY = 64, SELDOM = 8, SLOWNESS = 8, AVERAGE = 4, FAVOUR = 8 };
 enum { STREAM_IN_FROM = 256 << 10, PULL_FROM = 1 << 10 };
 
 /* The entry of operations `smaller` powers of two below this one. */
@@ -42,11 +43,17 @@ static int can_pull(const oriel_group *group, uint32_t kind, size_t bytes)
     return copies(kind, (size_t)group->n) != 0 && bytes >= PULL_FROM && oriel_group_reads(group);
 }
 
+/* Bytes that a copying operation reads and writes. */
+static size_t touched(const oriel_group *group, uint32_t kind, size_t bytes)
+{
+    return 2 * bytes * copies(kind, (size_t)group->n);
+}
+
 /* The style that should be best, 0 if that is not known. Where what is copied does not fit the
  * cache, results that are stored past it cost a fetch of each line less, on every machine. */
 static uint32_t favourite(const oriel_group *group, uint32_t kind, size_t bytes)
 {
-    size_t all = 2 * bytes * copies(kind, (size_t)group->n);
+    size_t all = touched(group, kind, bytes);
 
     return bytes >= STREAM_IN_FROM && all > group->comm->cache ? STYLE_STREAM_IN : 0;
 }
@@ -110,6 +117,18 @@ static uint32_t weight_of(const heap_style *entry, uint32_t style, uint32_t favo
     return style == favourite && favourite != 0 ? cost - cost / FAVOUR : cost;
 }
 
+/* Two turns in a row: the first finds the caches as another style has left them. */
+static int explores(uint32_t turn)
+{
+    return turn % EXPLORE_EVERY >= EXPLORE_EVERY - 2;
+}
+
+/* Whether the `round`th turn to try a style that costs so much is taken. */
+static int is_tried(uint32_t cost, uint32_t best, uint32_t round)
+{
+    return cost / 3 < best / 2 || round % SELDOM == SELDOM - 1;
+}
+
 uint32_t oriel_style_choose(const oriel_group *group, uint32_t kind, size_t bytes, int pull)
 {
     heap_style *entry = style_of(group, kind, bytes, 0);
@@ -130,8 +149,14 @@ uint32_t oriel_style_choose(const oriel_group *group, uint32_t kind, size_t byte
         if (weight_of(entry, style[i], style[0]) < weight_of(entry, style[best], style[0]))
             best = i;
     }
-    if (turn % EXPLORE_EVERY == EXPLORE_EVERY - 1)
-        best = (best + 1 + turn / EXPLORE_EVERY % (count - 1)) % count;
+    if (explores(turn)) {
+        uint32_t round = turn / EXPLORE_EVERY;
+        uint32_t other = (best + 1 + round % (count - 1)) % count;
+
+        if (is_tried(cost_of(entry, style[other]), cost_of(entry, style[best]),
+                     round / (count - 1)))
+            return style[other];
+    }
     return style[best];
 }
 
@@ -154,7 +179,11 @@ int oriel_style_pulls(const oriel_group *group, uint32_t kind, size_t bytes)
         staged = weight < staged ? weight : staged;
     }
     pull = cost_of(entry, STYLE_PULL) < staged || is_new(entry, STYLE_PULL);
-    return turn % EXPLORE_EVERY == EXPLORE_EVERY - 1 ? !pull : pull;
+    if (explores(turn) &&
+        is_tried(pull ? staged : cost_of(entry, STYLE_PULL),
+                 pull ? cost_of(entry, STYLE_PULL) : staged, turn / EXPLORE_EVERY))
+        return !pull;
+    return pull;
 }
 
 /* Where all have a core, down at once and up slowly: an operation that was slow because
@@ -170,15 +199,23 @@ static double next_cost(double old, double sample, int shared)
     return sample < old ? sample : old + (sample - old) / SLOWNESS;
 }
 
-static void learn(heap_style *entry, uint32_t style, double sample, int shared)
+/* A first sample remains a guess where the caches matter, since another style has left
+ * them. */
+static void learn(const oriel_group *group, heap_style *entry, uint32_t style, double sample,
+                  int cached)
 {
     uint32_t bit = 1u << style;
     int guessed = (atomic_load_explicit(&entry->guessed, memory_order_relaxed) & bit) != 0;
-    double now = next_cost(guessed ? 0 : (double)cost_of(entry, style), sample, shared);
+    double old = guessed ? 0 : (double)cost_of(entry, style);
+    int first = (atomic_fetch_or_explicit(&entry->known, bit, memory_order_relaxed) & bit) == 0;
 
-    if (guessed)
+    if (cached && first)
+        atomic_fetch_or_explicit(&entry->guessed, bit, memory_order_relaxed);
+    else if (guessed)
         atomic_fetch_and_explicit(&entry->guessed, ~bit, memory_order_relaxed);
-    atomic_store_explicit(&entry->cost[style], (uint32_t)now, memory_order_relaxed);
+    atomic_store_explicit(&entry->cost[style],
+                          (uint32_t)next_cost(old, sample, group->comm->oversubscribed),
+                          memory_order_relaxed);
 }
 
 /* Who was not scheduled while the others worked has seen a short operation, so the
@@ -188,6 +225,7 @@ void oriel_style_report(const oriel_group *group, uint32_t kind, size_t bytes, u
                         double seconds)
 {
     heap_style *entry = style_of(group, kind, bytes, 0);
+    size_t all = touched(group, kind, bytes);
     double cost = seconds * 1e12 / (double)(bytes + 1); /* ps a byte */
     uint32_t sample = cost < 1 ? 1 : cost > 1e9 ? 1000000000 : (uint32_t)cost;
     uint32_t slowest = atomic_load_explicit(&entry->slowest[style], memory_order_relaxed);
@@ -196,6 +234,6 @@ void oriel_style_report(const oriel_group *group, uint32_t kind, size_t bytes, u
            !atomic_compare_exchange_weak(&entry->slowest[style], &slowest, sample)) {
     }
     if ((atomic_fetch_add(&entry->members[style], 1) + 1) % (uint32_t)group->n == 0)
-        learn(entry, style, atomic_exchange(&entry->slowest[style], 0),
-              group->comm->oversubscribed);
+        learn(group, entry, style, atomic_exchange(&entry->slowest[style], 0),
+              all > 0 && all <= group->comm->cache);
 }
