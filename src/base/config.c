@@ -88,6 +88,20 @@ static const struct {
                          .fallback = "",
                          .kind = KIND_TEXT,
                          .help = "faults to inject, to test recovery: slot:call=action,..."},
+    [ORIEL_OPT_NVRTC] = {.name = "ORIEL_NVRTC",
+                         .fallback = "",
+                         .kind = KIND_TEXT,
+                         .help = "file of NVRTC, which compiles GPU kernels; empty: libnvrtc.so"},
+    [ORIEL_OPT_CACHE] = {.name = "ORIEL_CACHE",
+                         .fallback = "",
+                         .kind = KIND_TEXT,
+                         .help = "folder of compiled GPU kernels; empty: ~/.cache/oriel"},
+    [ORIEL_OPT_GPU_CTAS] = {.name = "ORIEL_GPU_CTAS",
+                            .fallback = "0",
+                            .kind = KIND_INTEGER,
+                            .max = 1024,
+                            .help = "thread blocks on one GPU, of all its ranks together; 0: as "
+                                    "many as it has multiprocessors"},
 };
 
 static struct {

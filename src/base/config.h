@@ -19,6 +19,9 @@ enum oriel_option_id {
     ORIEL_OPT_STORE,
     ORIEL_OPT_SECRET,
     ORIEL_OPT_FAULT,
+    ORIEL_OPT_NVRTC,    /* a file */
+    ORIEL_OPT_CACHE,    /* a folder */
+    ORIEL_OPT_GPU_CTAS, /* of all ranks on one GPU */
     ORIEL_OPT_COUNT
 };
 

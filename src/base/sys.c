@@ -6,11 +6,13 @@
 #include <linux/futex.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/random.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <time.h>
@@ -264,6 +266,66 @@ static int real_read_link(const char *path, char *target, size_t len)
     return 0;
 }
 
+static ssize_t real_read_file(const char *path, void *data, size_t capacity)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    size_t have = 0;
+    ssize_t n = fd < 0 ? -1 : 1;
+
+    while (n > 0 && have < capacity) {
+        n = read(fd, (char *)data + have, capacity - have);
+        if (n < 0 && errno == EINTR)
+            n = 1;
+        else if (n > 0)
+            have += (size_t)n;
+    }
+    if (fd >= 0)
+        close(fd);
+    return n == 0 ? (ssize_t)have : -1;
+}
+
+static int write_all(int fd, const char *data, size_t bytes)
+{
+    while (bytes > 0) {
+        ssize_t n = write(fd, data, bytes);
+
+        if (n < 0 && errno != EINTR)
+            return -1;
+        if (n > 0) {
+            data += n;
+            bytes -= (size_t)n;
+        }
+    }
+    return 0;
+}
+
+/* A file of another name becomes this one in one step: readers see all or nothing. */
+static int real_write_file(const char *path, const void *data, size_t bytes)
+{
+    char other[PATH_MAX];
+    char *slash;
+    int failed;
+    int fd;
+
+    if (snprintf(other, sizeof other, "%s", path) + 8 > PATH_MAX)
+        return -1;
+    for (slash = strchr(other + 1, '/'); slash != NULL; slash = strchr(slash + 1, '/')) {
+        *slash = '\0';
+        mkdir(other, 0700);
+        *slash = '/';
+    }
+    strcat(other, ".XXXXXX");
+    fd = mkostemp(other, O_CLOEXEC);
+    if (fd < 0)
+        return -1;
+    failed = write_all(fd, data, bytes) != 0;
+    failed |= close(fd) != 0;
+    failed = failed || rename(other, path) != 0;
+    if (failed)
+        unlink(other);
+    return failed ? -1 : 0;
+}
+
 static struct timespec timespec_from(double seconds)
 {
     const double longest = 1e9; /* keeps the conversion in range */
@@ -322,6 +384,8 @@ const oriel_sys oriel_sys_real = {
     .random = real_random,
     .read_line = real_read_line,
     .read_link = real_read_link,
+    .read_file = real_read_file,
+    .write_file = real_write_file,
     .futex_wait = real_futex_wait,
     .futex_wake = real_futex_wake,
 };

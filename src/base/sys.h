@@ -46,6 +46,10 @@ typedef struct oriel_sys {
     /* The first line of a small file, or where a link points to: a string. */
     int (*read_line)(const char *path, char *line, size_t len);
     int (*read_link)(const char *path, char *target, size_t len);
+    /* A whole file of less than `capacity` bytes: how many. */
+    ssize_t (*read_file)(const char *path, void *data, size_t capacity);
+    /* Makes or replaces a file at once, and the folder it lies in. */
+    int (*write_file)(const char *path, const void *data, size_t bytes);
     /* 0: woken, by a signal too, or the word differs; 1: `seconds` have passed. */
     int (*futex_wait)(_Atomic uint32_t *word, uint32_t expected, double seconds);
     void (*futex_wake)(_Atomic uint32_t *word); /* all waiters */
