@@ -121,10 +121,11 @@ typedef struct oriel_comm_params {
     const oriel_store *kv; /* used instead of `store` when set */
     const char *job;       /* prefix of the keys in the store; NULL: "oriel" */
     double timeout_s;      /* deadline of an operation; 0: ORIEL_TIMEOUT */
+    const int *devices;    /* per local rank: its CUDA device; NULL: ranks are CPUs */
 } oriel_comm_params;
 #define ORIEL_COMM_PARAMS_INIT                                                                     \
     {                                                                                              \
-        sizeof(oriel_comm_params), -1, 0, 0, NULL, NULL, NULL, NULL, 0.0                           \
+        sizeof(oriel_comm_params), -1, 0, 0, NULL, NULL, NULL, NULL, 0.0, NULL                     \
     }
 
 /* Collective: every process calls it once. On failure no process holds a comm. */
@@ -274,6 +275,74 @@ ORIEL_API oriel_status oriel_ragged_all_to_all_start(oriel_group *group, int ran
 /* ORIEL_IN_PROGRESS, or the outcome; the request is freed with the outcome. */
 ORIEL_API oriel_status oriel_request_test(oriel_request *request);
 ORIEL_API oriel_status oriel_request_wait(oriel_request *request);
+
+/* ---- operations on a CUDA stream ----------------------------------------- */
+
+/* For comms made with `devices`: as the operations above, but `send` and `recv` are memory
+ * that the rank's device can address, aligned to their elements, and the call only puts
+ * kernels on `stream` (a CUstream or cudaStream_t of the rank's device; NULL: the default
+ * one) and returns: the device waits for the other ranks, the host never does.
+ *
+ * Each rank makes its calls in one order, the same on all members, on one stream or on
+ * streams that events put into that order. Calls can be captured in a CUDA graph; its
+ * replays count as calls. What is wrong with the arguments is said at once. A failure on
+ * the device (a rank that does not come in time, that asks for something else, or that
+ * is gone) poisons `recv`, leaves the CUDA context alive and revokes the comm: the next
+ * call, oriel_comm_check and oriel_comm_destroy say what it was. Some ranks may then have
+ * ended that call well.
+ *
+ * Where peers cannot map a buffer, or not yet, data passes through oriel's own memory;
+ * the result is the same, bit for bit that of the CPU. */
+ORIEL_API oriel_status oriel_all_reduce_on(oriel_group *group, int rank, const void *send,
+                                           void *recv, size_t count, oriel_dtype dtype,
+                                           oriel_redop op, void *stream);
+ORIEL_API oriel_status oriel_all_gather_on(oriel_group *group, int rank, const void *send,
+                                           void *recv, size_t count, oriel_dtype dtype,
+                                           void *stream);
+ORIEL_API oriel_status oriel_reduce_scatter_on(oriel_group *group, int rank, const void *send,
+                                               void *recv, size_t count, oriel_dtype dtype,
+                                               oriel_redop op, void *stream);
+ORIEL_API oriel_status oriel_all_to_all_on(oriel_group *group, int rank, const void *send,
+                                           void *recv, size_t count, oriel_dtype dtype,
+                                           void *stream);
+ORIEL_API oriel_status oriel_broadcast_on(oriel_group *group, int rank, const void *send,
+                                          void *recv, size_t count, oriel_dtype dtype, int root,
+                                          void *stream);
+/* `pairs` is in host memory, and may be reused at once. */
+ORIEL_API oriel_status oriel_permute_on(oriel_group *group, int rank, const void *send, void *recv,
+                                        size_t count, oriel_dtype dtype, const int *pairs,
+                                        int num_pairs, void *stream);
+/* What follows on the stream comes after what precedes it on the others' streams. */
+ORIEL_API oriel_status oriel_barrier_on(oriel_group *group, int rank, void *stream);
+
+/* As oriel_ragged, with arrays in device memory, which the device reads: nothing of them is
+ * known to the host. */
+typedef struct oriel_ragged_on {
+    size_t struct_size;
+    size_t row;        /* elements of a row; the same on every member */
+    size_t send_rows;  /* rows of `send` */
+    size_t recv_rows;  /* rows of `recv` */
+    int slices;        /* slices for each member, 1024 at most; the same on every member */
+    oriel_dtype index; /* of the arrays: ORIEL_S32 or ORIEL_S64; may differ between members */
+    const void *input_offsets;
+    const void *send_sizes;
+    const void *output_offsets;
+    const void *recv_sizes;
+} oriel_ragged_on;
+#define ORIEL_RAGGED_ON_INIT                                                                       \
+    {                                                                                              \
+        sizeof(oriel_ragged_on), 1, 0, 0, 1, ORIEL_S64, NULL, NULL, NULL, NULL                     \
+    }
+/* Never in place. */
+ORIEL_API oriel_status oriel_ragged_all_to_all_on(oriel_group *group, int rank, const void *send,
+                                                  void *recv, oriel_dtype dtype,
+                                                  const oriel_ragged_on *ragged, void *stream);
+
+/* Local, returns at once, for who knows buffers before the calls on them: looks which memory
+ * `ptr` is part of and has the other processes map it. Calls do the same; until all have
+ * mapped it, data passes through oriel's memory. */
+ORIEL_API oriel_status oriel_buffer_offer(oriel_comm *comm, int rank, const void *ptr,
+                                          size_t bytes);
 
 /* ---- options ----------------------------------------------------------- */
 

@@ -84,6 +84,7 @@ class CommParams(ctypes.Structure):
         ("kv", ctypes.POINTER(Store)),
         ("job", ctypes.c_char_p),
         ("timeout_s", ctypes.c_double),
+        ("devices", ctypes.POINTER(ctypes.c_int)),
     ]
 
 

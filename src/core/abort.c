@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/sys.h"
-#include "core/comm.h"
+#include "core/device.h"
 
 enum { BEING_WRITTEN = 1, WRITTEN = 2 };
 
@@ -87,6 +87,7 @@ oriel_status oriel_comm_check(oriel_comm *comm)
 
     if (comm == NULL)
         return oriel_fail(ORIEL_ERR_INVALID, "comm is NULL");
+    oriel_devices_look(comm);
     if (!oriel_comm_aborted(comm))
         return ORIEL_OK;
     record = oriel_comm_abort_record(comm);

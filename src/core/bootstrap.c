@@ -201,6 +201,13 @@ static oriel_status join_heap(oriel_comm *comm)
     comm->size = (int)comm->heap.header->num_ranks;
     comm->first_rank = proc->first_rank;
     comm->local_ranks = proc->local_ranks;
+    if (comm->serves && !comm->has_port) {
+        st = comm->fabric->port_create(&comm->port);
+        if (st != ORIEL_OK)
+            return st;
+        comm->has_port = 1;
+    }
+    proc->ticket = comm->port.ticket;
     show_cpus(comm->heap.header);
     proc->pid = (int32_t)getpid();
     oriel_reads_show(comm);

@@ -4,7 +4,7 @@
 #include "base/config.h"
 #include "base/log.h"
 #include "base/sys.h"
-#include "core/comm.h"
+#include "core/device.h"
 #include "core/launcher.h"
 
 /* A launcher is asked only by who says nothing at all about its place. */
@@ -74,6 +74,7 @@ static void comm_free(oriel_comm *comm)
         oriel_comm_ring_all(comm);
     }
     oriel_watch_stop(comm);
+    oriel_devices_close(comm);
     oriel_windows_free(comm);
     oriel_groups_free(comm);
     if (comm->has_port)
@@ -87,7 +88,7 @@ static void comm_free(oriel_comm *comm)
     oriel_sys_now->release(comm);
 }
 
-static oriel_status make_world(oriel_comm *comm)
+static oriel_status make_local(oriel_comm *comm)
 {
     int ranks[HEAP_MAX_RANKS];
 
@@ -97,6 +98,21 @@ static oriel_status make_world(oriel_comm *comm)
     for (int r = 0; r < comm->size; r++)
         ranks[r] = r;
     return oriel_group_intern(comm, ranks, comm->size, &comm->world);
+}
+
+/* Whoever has GPUs shows them before all meet; if anybody does, all meet once more. */
+static oriel_status make_world(oriel_comm *comm, const oriel_comm_params *params)
+{
+    double timeout = oriel_config_number(ORIEL_OPT_INIT_TIMEOUT);
+    oriel_status st = make_local(comm);
+    int gpus = 0;
+
+    if (st == ORIEL_OK)
+        st = oriel_devices_prepare(comm, params->devices);
+    st = oriel_comm_agree(comm, st, timeout);
+    for (int r = 0; st == ORIEL_OK && r < comm->size; r++)
+        gpus |= comm->heap.ranks[r].device_bytes > 0;
+    return gpus ? oriel_comm_agree(comm, oriel_devices_connect(comm), timeout) : st;
 }
 
 static oriel_comm *comm_new(const oriel_comm_params *params)
@@ -109,6 +125,7 @@ static oriel_comm *comm_new(const oriel_comm_params *params)
     comm->pid = (int)getpid();
     comm->process = params->process_id;
     comm->num_processes = params->num_processes;
+    comm->serves = params->num_processes > 1 && params->devices != NULL;
     comm->cache = oriel_cache_bytes();
     comm->timeout = params->timeout_s;
     comm->warn_after = oriel_config_number(ORIEL_OPT_WARN_AFTER);
@@ -155,7 +172,7 @@ oriel_status oriel_comm_create(const oriel_comm_params *given, oriel_comm **comm
     if (st == ORIEL_OK)
         oriel_reads_probe(comm);
     if (st == ORIEL_OK)
-        st = oriel_comm_agree(comm, make_world(comm), oriel_config_number(ORIEL_OPT_INIT_TIMEOUT));
+        st = make_world(comm, &params);
     if (st != ORIEL_OK) {
         note_faults(comm, st);
         comm_free(comm);

@@ -58,9 +58,12 @@ struct oriel_comm {
     double spin;
     uint64_t token; /* what others look for to see whether they can read this memory */
 
-    oriel_port port;   /* lead: where peers fetch segments */
+    oriel_port port;   /* lead, and processes of GPUs: where peers fetch segments */
     oriel_ticket lead; /* how to reach that port */
+    int serves;        /* wants a port: its ranks are GPUs */
     int has_port;
+
+    struct oriel_devices *_Atomic devices; /* ranks that are GPUs; NULL: they are CPUs */
 
     pthread_t watch;
     int watch_wake;         /* eventfd that wakes the watch thread ... */

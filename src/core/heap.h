@@ -45,6 +45,7 @@ typedef struct heap_proc {
     _Atomic uint32_t reads; /* it can read the memory of all others, see reads.c */
     uint64_t token_at;      /* where others find `token` in its memory */
     uint64_t token;
+    oriel_ticket ticket;          /* processes of GPUs: where their segments are to be had */
     char vote_text[2][HEAP_TEXT]; /* why it voted against, for even and odd rounds */
     /* A line of their own: it stays in every ringer's cache while nobody sleeps. */
     HEAP_ALIGNED _Atomic uint32_t sleepers; /* threads that sleep, or are about to */
@@ -66,8 +67,25 @@ typedef struct heap_trace {
     _Atomic int32_t waits_for; /* rank, -1: nobody */
 } heap_trace;
 
+/* A mapping of a GPU's memory that its rank lets others map: see register.c. */
+typedef struct heap_export {
+    _Atomic uint32_t generation; /* odd: shown, even: withdrawn; 0: never used */
+    _Atomic uint32_t mapped;     /* processes that have mapped this generation ... */
+    _Atomic uint32_t released;   /* ... or have seen that it is withdrawn */
+    uint32_t reserved;
+    uint64_t bytes;
+} heap_export;
+
+enum { HEAP_EXPORTS = 512 };
+
 typedef struct heap_rank {
     int32_t process;
+    /* A rank that is a GPU shows these before the processes agree. */
+    int32_t sms;
+    char gpu[16];                 /* its UUID */
+    uint64_t device_bytes;        /* of its heap in device memory; 0: a CPU */
+    _Atomic uint32_t num_exports; /* ever used of those below */
+    heap_export exports[HEAP_EXPORTS];
     _Atomic uint64_t traced;                   /* operations so far */
     _Atomic uint64_t blocks[HEAP_BLOCK_WORDS]; /* bit set: taken */
     _Atomic uint64_t channels;

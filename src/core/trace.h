@@ -19,6 +19,8 @@ enum oriel_kind {
 };
 
 const char *oriel_kind_name(uint32_t kind);
+/* "all_reduce sum of 64 bytes of f32" */
+void oriel_record_describe(const oriel_record *record, char *out, size_t len);
 heap_trace *oriel_trace_begin(oriel_comm *comm, int rank, uint64_t group,
                               const oriel_record *record);
 /* One that was over before anybody could ask. */

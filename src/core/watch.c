@@ -2,12 +2,13 @@
  * over all processes) still holds its life lock, and hands segments to peers that
  * ask. Each dead process is so seen by its nearest living predecessor. The system
  * tells when the neighbour ends, where it can; a thread that wakes up without need
- * makes the scheduler move busy processes about. */
+ * makes the scheduler move busy processes about. Where ranks are GPUs it also hears of
+ * failures from their kernels, and tells them of others. */
 #include <errno.h>
 #include <string.h>
 
 #include "base/sys.h"
-#include "core/comm.h"
+#include "core/device.h"
 
 /* Between two looks: while the others are about to come, when the system tells, and
  * when it cannot. */
@@ -89,7 +90,8 @@ static void *watch_main(void *arg)
         struct pollfd fds[3] = {{.fd = comm->watch_wake, .events = POLLIN},
                                 {.fd = comm->has_port ? comm->port.fd : -1, .events = POLLIN},
                                 {.fd = next.fd, .events = POLLIN}};
-        int n = oriel_sys_now->poll(fds, 3, next.fd >= 0 ? TOLD_MS : pause);
+        int told = next.fd >= 0 && comm->devices == NULL; /* kernels cannot tell */
+        int n = oriel_sys_now->poll(fds, 3, told ? TOLD_MS : pause);
 
         pause = pause * 2 < LOOK_MS ? pause * 2 : LOOK_MS;
         if (n > 0 && fds[1].revents != 0 && !atomic_load(&comm->watch_ends))
@@ -99,6 +101,7 @@ static void *watch_main(void *arg)
             next.fd = -1; /* if it still holds its lock, looks will tell */
         }
         follow(comm, &next);
+        oriel_devices_look(comm);
     }
     forget(&next);
     return NULL;
@@ -106,7 +109,7 @@ static void *watch_main(void *arg)
 
 oriel_status oriel_watch_start(oriel_comm *comm)
 {
-    if (comm->num_processes == 1)
+    if (comm->watching || (comm->num_processes == 1 && comm->devices == NULL))
         return ORIEL_OK;
     comm->watch_wake = oriel_sys_now->eventfd();
     if (comm->watch_wake < 0)

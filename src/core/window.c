@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/sys.h"
-#include "core/comm.h"
+#include "core/device.h"
 
 enum { PAGE = 4096 };
 
@@ -42,8 +42,12 @@ void oriel_windows_free(oriel_comm *comm)
 /* Segment 0 is the heap; windows count from 1. */
 const oriel_segment *oriel_window_lookup(void *ctx, uint64_t id)
 {
+    static _Thread_local oriel_segment of_device;
     oriel_comm *comm = ctx;
     const oriel_segment *found = id == 0 ? &comm->heap.segment : NULL;
+
+    if (id & DEVICE_SEGMENT)
+        return oriel_devices_lookup(comm, id, &of_device);
 
     pthread_mutex_lock(&comm->lock);
     for (const oriel_window *w = comm->windows; w != NULL; w = w->next) {

@@ -7,9 +7,16 @@
 #include <stdint.h>
 #include <string.h>
 
-#define ELEMENT static inline __attribute__((always_inline))
+#if defined(__CUDACC__)
+#define ELEMENT         static __device__ __forceinline__
+#define IN_MEMORY       /* the kernels load whole packs */
+#define UNORDERED(a, b) ((a) != (a) || (b) != (b))
+#else
+#define ELEMENT         static inline __attribute__((always_inline))
 /* In memory elements have no alignment and may be of any declared type. */
-#define IN_MEMORY __attribute__((aligned(1), may_alias))
+#define IN_MEMORY       __attribute__((aligned(1), may_alias))
+#define UNORDERED(a, b) __builtin_isunordered(a, b)
+#endif
 
 /* ---- integers ------------------------------------------------------------ */
 
@@ -119,7 +126,7 @@ ELEMENT uint8_t bool_and(uint8_t a, uint8_t b)
     }                                                                                              \
     ELEMENT type T##_max(type a, type b)                                                           \
     {                                                                                              \
-        uint unordered = (uint)0 - (uint)__builtin_isunordered(a, b);                              \
+        uint unordered = (uint)0 - (uint)UNORDERED(a, b);                                          \
         return T##_from_bits((T##_bits(a > b ? a : b) & T##_bits(b > a ? b : a)) | unordered);     \
     }
 

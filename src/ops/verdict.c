@@ -27,38 +27,6 @@ static int missing_rank(const oriel_request *request)
     return index >= 0 ? group->ranks[index] : -1;
 }
 
-static void describe_record(const oriel_record *record, char *out, size_t len)
-{
-    const char *kind = oriel_kind_name(record->kind);
-    const char *dtype = oriel_dtype_name((oriel_dtype)record->dtype);
-    unsigned long long bytes = record->bytes;
-    unsigned long long shape = record->shape;
-
-    switch (record->kind) {
-    case ORIEL_KIND_ALL_REDUCE:
-    case ORIEL_KIND_REDUCE_SCATTER:
-        snprintf(out, len, "%s %s of %llu bytes of %s", kind,
-                 oriel_redop_name((oriel_redop)record->redop), bytes, dtype);
-        break;
-    case ORIEL_KIND_BROADCAST:
-        snprintf(out, len, "%s of %llu bytes of %s from root %llu", kind, bytes, dtype, shape);
-        break;
-    case ORIEL_KIND_PERMUTE:
-        snprintf(out, len, "%s of %llu bytes of %s by permutation %016llx", kind, bytes, dtype,
-                 shape);
-        break;
-    case ORIEL_KIND_BARRIER:
-        snprintf(out, len, "%s", kind);
-        break;
-    case ORIEL_KIND_RAGGED_ALL_TO_ALL:
-        snprintf(out, len, "%s of rows of %llu bytes of %s in %llu slices for each member", kind,
-                 bytes, dtype, shape);
-        break;
-    default:
-        snprintf(out, len, "%s of %llu bytes of %s", kind, bytes, dtype);
-    }
-}
-
 /* ---- looking ------------------------------------------------------------------ */
 
 static int someone_left(const oriel_request *request, int *rank_p)
@@ -118,7 +86,7 @@ static void warn(oriel_request *request, double waited)
     char last[200] = "";
     int rank = missing_rank(request);
 
-    describe_record(&request->record, what, sizeof what);
+    oriel_record_describe(&request->record, what, sizeof what);
     if (rank < 0) {
         oriel_log(ORIEL_LOG_WARN, "rank %d waits for room in the heap for %.0f s, in %s",
                   request->rank, waited, what);
@@ -163,8 +131,8 @@ static void abort_different(oriel_comm *comm, const oriel_record *a, int rank_a,
     char first[128];
     char second[128];
 
-    describe_record(a, first, sizeof first);
-    describe_record(b, second, sizeof second);
+    oriel_record_describe(a, first, sizeof first);
+    oriel_record_describe(b, second, sizeof second);
     oriel_comm_abort(comm, ORIEL_ERR_MISMATCH, rank_b, process_of(comm, rank_b),
                      "rank %d asked for %s, rank %d for %s", rank_a, first, rank_b, second);
 }
@@ -187,7 +155,7 @@ void oriel_verdict_differ(const oriel_request *request, int index)
         abort_different(comm, &request->record, request->rank, theirs, rank);
         return;
     }
-    describe_record(theirs, text, sizeof text);
+    oriel_record_describe(theirs, text, sizeof text);
     oriel_comm_abort(comm, ORIEL_ERR_MISMATCH, rank, process_of(comm, rank),
                      "ranks %d and %d both ask for %s, but their broadcasts or permutations "
                      "before it differed",
@@ -257,7 +225,7 @@ oriel_status oriel_verdict_revoked(const oriel_request *request)
         oriel_verdict_mismatch(request->group, request->cell);
     oriel_comm_abort(request->comm, ORIEL_ERR_REVOKED, -1, -1, "an operation was revoked");
     record = oriel_comm_abort_record(request->comm);
-    describe_record(&request->record, what, sizeof what);
+    oriel_record_describe(&request->record, what, sizeof what);
     if (record == NULL)
         return oriel_fail(ORIEL_ERR_REVOKED, "%s on rank %d (process %d): the comm was revoked",
                           what, request->rank, request->comm->process);

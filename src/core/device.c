@@ -1,0 +1,410 @@
+#include "core/device.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/config.h"
+#include "base/sys.h"
+#include "core/trace.h"
+#include "fabric/port.h"
+
+enum { ALIGN = 1 << 16, REPORT_BYTES = 1 << 10 };
+_Static_assert(sizeof(device_report) <= REPORT_BYTES, "a report has a place of its own");
+
+/* ---- what the ranks show each other --------------------------------------------------- */
+
+/* Ranks of the world on the same GPU as `rank`. */
+static int fellows(const oriel_comm *comm, int rank)
+{
+    const heap_rank *ranks = comm->heap.ranks;
+    int n = 0;
+
+    for (int r = 0; r < comm->size; r++)
+        n += memcmp(ranks[r].gpu, ranks[rank].gpu, sizeof ranks[r].gpu) == 0;
+    return n;
+}
+
+/* The same on all: CTAs of a kernel, such that those of all ranks of a GPU are resident
+ * together. A kernel takes at most half a multiprocessor for a CTA (kernels.cu), so that
+ * two comms, or one beside other kernels, fit as well. */
+static int count_ctas(const oriel_comm *comm)
+{
+    int asked = (int)oriel_config_number(ORIEL_OPT_GPU_CTAS);
+    int ctas = DEVICE_CTAS;
+
+    for (int r = 0; r < comm->size; r++) {
+        int sms = comm->heap.ranks[r].sms;
+        int all = asked > 0 && asked < sms ? asked : sms;
+        int each = all / fellows(comm, r);
+
+        ctas = each < ctas ? each : ctas;
+    }
+    return ctas > 0 ? ctas : 1;
+}
+
+static uint64_t round_up(uint64_t value)
+{
+    return (value + ALIGN - 1) / ALIGN * ALIGN;
+}
+
+/* The stages have room for the most CTAs a rank may get: how many ranks share a GPU is
+ * not known yet. */
+static uint64_t plan_heap(oriel_devices *devices, int size, int sms)
+{
+    uint64_t slots = 2ull * (uint64_t)size * DEVICE_SMALL_CTAS * DEVICE_THREADS * 16;
+    int ctas = sms < DEVICE_CTAS ? sms : DEVICE_CTAS;
+
+    devices->slots_at = round_up(sizeof(device_table));
+    devices->ragged_at = round_up(devices->slots_at + slots);
+    devices->stage_at =
+        round_up(devices->ragged_at + (uint64_t)size * (DEVICE_SLICES + 1) * sizeof(device_slice));
+    return devices->stage_at + (uint64_t)ctas * DEVICE_STAGE;
+}
+
+/* ---- preparing ------------------------------------------------------------------------ */
+
+/* The entry of the GPU `ordinal`, opened at first use. */
+static oriel_status use_gpu(oriel_devices *devices, int ordinal, const oriel_gpu **gpu_p)
+{
+    oriel_status st;
+
+    for (int i = 0; i < devices->num_gpus; i++) {
+        if (devices->gpus[i].ordinal == ordinal) {
+            *gpu_p = &devices->gpus[i];
+            return ORIEL_OK;
+        }
+    }
+    st = oriel_cuda_gpu_open(ordinal, &devices->gpus[devices->num_gpus]);
+    if (st == ORIEL_OK)
+        *gpu_p = &devices->gpus[devices->num_gpus++];
+    return st;
+}
+
+static oriel_status make_reports(oriel_devices *devices)
+{
+    const oriel_gpu *gpu = devices->ranks[0].gpu;
+    cu_context back;
+    oriel_status st;
+
+    oriel_cu->context_push(gpu->context);
+    st = oriel_cuda_check(oriel_cu->host_alloc(&devices->reports,
+                                               (size_t)devices->num_ranks * REPORT_BYTES,
+                                               CU_HOST_PORTABLE | CU_HOST_DEVICE_MAP),
+                          "allocating host memory for devices");
+    oriel_cu->context_pop(&back);
+    if (st != ORIEL_OK)
+        return st;
+    memset(devices->reports, 0, (size_t)devices->num_ranks * REPORT_BYTES);
+    for (int i = 0; i < devices->num_ranks; i++)
+        devices->ranks[i].report =
+            (device_report *)(void *)((char *)devices->reports + (size_t)i * REPORT_BYTES);
+    return ORIEL_OK;
+}
+
+/* What the rank's kernels look for in its table. */
+static oriel_status fill_table(const oriel_comm *comm, const oriel_device_rank *rank)
+{
+    uint64_t words[2] = {(uint64_t)(comm->timeout * 1e9), 0};
+    cu_context back;
+    cu_ptr report = 0;
+    oriel_status st;
+
+    oriel_cu->context_push(rank->gpu->context);
+    st = oriel_cuda_check(oriel_cu->host_pointer(&report, rank->report, 0),
+                          "mapping host memory for a device");
+    oriel_cu->context_pop(&back);
+    words[1] = report;
+    if (st == ORIEL_OK)
+        st = oriel_cuda_write(rank->gpu, rank->heap.base + offsetof(device_table, timeout_ns),
+                              words, sizeof words);
+    return st;
+}
+
+static oriel_status prepare_rank(oriel_comm *comm, int local, int ordinal)
+{
+    oriel_devices *devices = comm->devices;
+    oriel_device_rank *rank = &devices->ranks[local];
+    heap_rank *shown = &comm->heap.ranks[comm->first_rank + local];
+    oriel_status st = use_gpu(devices, ordinal, &rank->gpu);
+
+    if (st == ORIEL_OK)
+        st = oriel_device_code_load(rank->gpu, &rank->code);
+    if (st == ORIEL_OK)
+        st = oriel_cuda_memory_create(rank->gpu, plan_heap(devices, comm->size, rank->gpu->sms),
+                                      &rank->heap);
+    if (st != ORIEL_OK)
+        return st;
+    memcpy(shown->gpu, rank->gpu->uuid.bytes, sizeof shown->gpu);
+    shown->sms = rank->gpu->sms;
+    shown->device_bytes = rank->heap.bytes;
+    devices->heaps[comm->first_rank + local] = rank->heap.base;
+    return ORIEL_OK;
+}
+
+static oriel_devices *devices_new(const oriel_comm *comm)
+{
+    oriel_devices *devices = oriel_sys_now->alloc(sizeof *devices);
+
+    if (devices == NULL)
+        return NULL;
+    devices->num_ranks = comm->local_ranks;
+    devices->gpus = oriel_sys_now->alloc((size_t)comm->local_ranks * sizeof *devices->gpus);
+    devices->ranks = oriel_sys_now->alloc((size_t)comm->local_ranks * sizeof *devices->ranks);
+    devices->mapped = oriel_sys_now->alloc((size_t)comm->size * sizeof *devices->mapped);
+    pthread_mutex_init(&devices->look_lock, NULL);
+    return devices;
+}
+
+oriel_status oriel_devices_prepare(oriel_comm *comm, const int *ordinals)
+{
+    oriel_devices *devices;
+    oriel_status st = ORIEL_OK;
+
+    if (ordinals == NULL)
+        return ORIEL_OK;
+    if (comm->size > DEVICE_RANKS)
+        return oriel_fail(ORIEL_ERR_UNSUPPORTED, "%d ranks on GPUs; at most %d are supported",
+                          comm->size, DEVICE_RANKS);
+    devices = devices_new(comm);
+    comm->devices = devices;
+    if (devices == NULL || devices->gpus == NULL || devices->ranks == NULL ||
+        devices->mapped == NULL)
+        return oriel_fail(ORIEL_ERR_SYSTEM, "out of memory for %d devices", comm->local_ranks);
+    for (int i = 0; i < comm->local_ranks && st == ORIEL_OK; i++)
+        st = prepare_rank(comm, i, ordinals[i]);
+    if (st == ORIEL_OK)
+        st = make_reports(devices);
+    for (int i = 0; i < comm->local_ranks && st == ORIEL_OK; i++)
+        st = fill_table(comm, &devices->ranks[i]);
+    return st;
+}
+
+/* ---- connecting ------------------------------------------------------------------------ */
+
+/* All ranks are GPUs, or none is. */
+static oriel_status check_kinds(const oriel_comm *comm, int *gpus_p)
+{
+    int cpu = -1;
+    int gpu = -1;
+
+    for (int r = 0; r < comm->size; r++) {
+        if (comm->heap.ranks[r].device_bytes > 0)
+            gpu = r;
+        else
+            cpu = r;
+    }
+    if (cpu >= 0 && gpu >= 0)
+        return oriel_fail(ORIEL_ERR_MISMATCH,
+                          "rank %d is a GPU and rank %d a CPU: a comm has ranks of one kind", gpu,
+                          cpu);
+    *gpus_p = gpu >= 0;
+    return ORIEL_OK;
+}
+
+/* A peer's GPU that this process sees as well must be within reach of its own. */
+static oriel_status check_reach(const oriel_comm *comm, int rank)
+{
+    const oriel_devices *devices = comm->devices;
+    oriel_status st = ORIEL_OK;
+
+    for (int i = 0; i < devices->num_gpus && st == ORIEL_OK; i++) {
+        for (int k = 0; k < devices->num_gpus && st == ORIEL_OK; k++) {
+            if (memcmp(devices->gpus[k].uuid.bytes, comm->heap.ranks[rank].gpu, 16) == 0)
+                st = oriel_cuda_reaches(&devices->gpus[i], &devices->gpus[k]);
+        }
+    }
+    return st;
+}
+
+static oriel_status map_heap(oriel_comm *comm, int rank)
+{
+    oriel_devices *devices = comm->devices;
+    const heap_rank *shown = &comm->heap.ranks[rank];
+    const oriel_ticket *ticket = &comm->heap.procs[shown->process].ticket;
+    int fd = -1;
+    oriel_status st = oriel_port_fetch(ticket, DEVICE_SEGMENT | (uint64_t)rank, comm->timeout, &fd);
+
+    if (st == ORIEL_OK) {
+        st = oriel_cuda_memory_import(fd, shown->device_bytes, &devices->mapped[rank]);
+        oriel_sys_now->close(fd);
+    }
+    if (st == ORIEL_OK)
+        st = oriel_cuda_memory_open(&devices->mapped[rank], devices->gpus, devices->num_gpus);
+    if (st != ORIEL_OK)
+        return oriel_fail_in(st, "the device memory of rank %d (process %d)", rank, shown->process);
+    devices->heaps[rank] = devices->mapped[rank].base;
+    return ORIEL_OK;
+}
+
+oriel_status oriel_devices_connect(oriel_comm *comm)
+{
+    oriel_devices *devices = comm->devices;
+    int gpus = 0;
+    oriel_status st = check_kinds(comm, &gpus);
+
+    if (st != ORIEL_OK || !gpus)
+        return st;
+    devices->ctas = count_ctas(comm);
+    devices->one_gpu = fellows(comm, 0) == comm->size;
+    for (int r = 0; r < comm->size && st == ORIEL_OK; r++) {
+        int local = r - comm->first_rank;
+
+        st = check_reach(comm, r);
+        if (st == ORIEL_OK && local >= 0 && local < comm->local_ranks)
+            st = oriel_cuda_memory_open(&devices->ranks[local].heap, devices->gpus,
+                                        devices->num_gpus);
+        else if (st == ORIEL_OK)
+            st = map_heap(comm, r);
+    }
+    if (st == ORIEL_OK)
+        st = oriel_watch_start(comm);
+    return st == ORIEL_OK ? oriel_registrar_start(comm) : st;
+}
+
+const oriel_segment *oriel_devices_lookup(oriel_comm *comm, uint64_t id, oriel_segment *buffer)
+{
+    const oriel_devices *devices = comm->devices;
+    uint64_t local = (id & 0xffffffff) - (uint64_t)comm->first_rank;
+    uint64_t window = (id & ~DEVICE_SEGMENT) >> 32;
+    const oriel_device_rank *rank;
+
+    if (devices == NULL || local >= (uint64_t)devices->num_ranks)
+        return NULL;
+    rank = &devices->ranks[local];
+    *buffer = (oriel_segment){.fd = window > 0 ? oriel_export_fd(rank, window) : rank->heap.fd};
+    return buffer->fd >= 0 ? buffer : NULL;
+}
+
+/* ---- failures ---------------------------------------------------------------------------- */
+
+static void describe(const device_record *from, char *out, size_t len)
+{
+    oriel_record record = {.bytes = from->bytes,
+                           .shape = from->shape,
+                           .n = from->n,
+                           .kind = (uint16_t)(from->what >> 16),
+                           .dtype = (uint8_t)(from->what >> 8),
+                           .redop = (uint8_t)from->what};
+
+    oriel_record_describe(&record, out, len);
+}
+
+/* As ragged.cuh gives the details. */
+static void describe_ragged(const device_report *report, int rank, char *out, size_t len)
+{
+    long long slice = report->detail[1];
+    long long a = report->detail[2];
+    long long b = report->detail[3];
+
+    if (report->detail[0] == 1)
+        snprintf(out, len, "rank %d sends %lld rows in slice %lld to rank %d, which expects %lld",
+                 report->peer, a, slice, rank, b);
+    else if (report->detail[0] == 2)
+        snprintf(out, len, "slice %lld of rank %d, %lld rows at row %lld, is past the end of recv",
+                 slice, report->peer, b, a);
+    else
+        snprintf(out, len, "entry %lld: %lld rows at row %lld are not in send, or one is negative",
+                 slice, b, a);
+}
+
+/* A kernel of `rank` has failed first: says why. */
+static void pass_on(oriel_comm *comm, int rank, const device_report *report)
+{
+    int peer = report->peer;
+    int process = peer >= 0 ? comm->heap.ranks[peer].process : -1;
+    char mine[128];
+    char theirs[128];
+    char last[200] = "";
+
+    describe(&report->mine, mine, sizeof mine);
+    switch (report->error) {
+    case DEVICE_LATE:
+        oriel_trace_describe(comm, peer, last, sizeof last);
+        oriel_comm_abort(comm, ORIEL_ERR_TIMEOUT, peer, process,
+                         "%s on rank %d: rank %d (process %d) did not come within %.1f s; %s", mine,
+                         rank, peer, process, comm->timeout, last);
+        break;
+    case DEVICE_DIFFERENT:
+        describe(&report->theirs, theirs, sizeof theirs);
+        oriel_comm_abort(comm, ORIEL_ERR_MISMATCH, peer, process,
+                         "rank %d asked for %s, rank %d for %s", rank, mine, peer, theirs);
+        break;
+    case DEVICE_RAGGED:
+        describe_ragged(report, rank, theirs, sizeof theirs);
+        oriel_comm_abort(comm, ORIEL_ERR_MISMATCH, peer, process, "%s on rank %d: %s", mine, rank,
+                         theirs);
+        break;
+    default:
+        oriel_comm_abort(comm, ORIEL_ERR_REVOKED, peer, process,
+                         "%s on rank %d was revoked: rank %d had given up on it", mine, rank, peer);
+    }
+}
+
+static uint32_t load_word(const uint32_t *at)
+{
+    return __atomic_load_n(at, __ATOMIC_ACQUIRE);
+}
+
+void oriel_devices_look(oriel_comm *comm)
+{
+    oriel_devices *devices = comm->devices;
+
+    if (devices == NULL || devices->reports == NULL)
+        return;
+    pthread_mutex_lock(&devices->look_lock);
+    for (int i = 0; i < devices->num_ranks; i++) {
+        oriel_device_rank *rank = &devices->ranks[i];
+
+        if (!rank->reported && load_word(&rank->report->error) != DEVICE_FINE) {
+            rank->reported = 1;
+            pass_on(comm, comm->first_rank + i, rank->report);
+        }
+    }
+    for (int i = 0; i < devices->num_ranks && oriel_comm_aborted(comm); i++)
+        __atomic_store_n(&devices->ranks[i].report->abort, 1, __ATOMIC_RELEASE);
+    pthread_mutex_unlock(&devices->look_lock);
+}
+
+/* ---- the end -------------------------------------------------------------------------------- */
+
+/* Kernels that still run use the heaps of all ranks. */
+static void drain(oriel_comm *comm)
+{
+    oriel_devices *devices = comm->devices;
+    cu_context back;
+
+    for (int i = 0; devices->reports != NULL && oriel_comm_aborted(comm) && i < devices->num_ranks;
+         i++)
+        __atomic_store_n(&devices->ranks[i].report->abort, 1, __ATOMIC_RELEASE);
+    for (int i = 0; i < devices->num_gpus; i++) {
+        oriel_cu->context_push(devices->gpus[i].context);
+        oriel_cu->context_sync();
+        oriel_cu->context_pop(&back);
+    }
+}
+
+void oriel_devices_close(oriel_comm *comm)
+{
+    oriel_devices *devices = comm->devices;
+
+    if (devices == NULL)
+        return;
+    if (devices->gpus != NULL)
+        drain(comm);
+    oriel_registrar_stop(comm);
+    for (int r = 0; devices->mapped != NULL && r < comm->size; r++)
+        oriel_cuda_memory_close(&devices->mapped[r]);
+    for (int i = 0; devices->ranks != NULL && i < devices->num_ranks; i++)
+        oriel_cuda_memory_close(&devices->ranks[i].heap);
+    if (devices->reports != NULL)
+        oriel_cu->host_free(devices->reports);
+    for (int i = 0; i < devices->num_gpus; i++)
+        oriel_cuda_gpu_close(&devices->gpus[i]);
+    pthread_mutex_destroy(&devices->look_lock);
+    oriel_sys_now->release(devices->mapped);
+    oriel_sys_now->release(devices->ranks);
+    oriel_sys_now->release(devices->gpus);
+    oriel_sys_now->release(devices);
+    comm->devices = NULL;
+}

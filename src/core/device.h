@@ -1,0 +1,84 @@
+/* Ranks that are GPUs: their heaps in device memory, how each process sees those of all
+ * others, and what their kernels report. A comm has this beside its heap in host memory,
+ * or not at all. */
+#ifndef ORIEL_CORE_DEVICE_H
+#define ORIEL_CORE_DEVICE_H
+
+#include "core/comm.h"
+#include "core/device_code.h"
+#include "core/device_layout.h"
+
+/* A mapping of this process, as its rank shows it to others. */
+typedef struct oriel_export {
+    _Atomic uint32_t state; /* see register.c */
+    uint32_t generation;
+    uint64_t id; /* the driver's: new for each mapping, whatever its address */
+    cu_ptr base;
+    size_t bytes;
+    int fd;
+} oriel_export;
+
+typedef struct oriel_device_rank {
+    const oriel_gpu *gpu;
+    const oriel_device_code *code;
+    oriel_cuda_memory heap;
+    device_report *report;   /* in host memory */
+    int reported;            /* has been passed on to the comm */
+    oriel_export *exports;   /* DEVICE_WINDOWS of them, if there are other processes ... */
+    _Atomic int num_exports; /* ... of which so many were ever used */
+} oriel_device_rank;
+
+typedef struct oriel_devices {
+    oriel_gpu *gpus; /* those of this process, each once */
+    int num_gpus;
+    oriel_device_rank *ranks; /* per local rank */
+    int num_ranks;
+    oriel_cuda_memory *mapped; /* per rank of the world: heaps of other processes */
+    cu_ptr heaps[DEVICE_RANKS];
+    void *reports; /* one allocation in host memory */
+    int one_gpu;   /* all ranks of the world share it */
+    int ctas;      /* of a kernel at most: those of all ranks on a GPU fit together */
+    uint64_t slots_at, ragged_at, stage_at;
+    pthread_mutex_t look_lock;
+
+    /* The registrar, where there are other processes. */
+    struct oriel_import **imports; /* per rank of the world: DEVICE_WINDOWS of them, or NULL */
+    pthread_t registrar;
+    int registering;
+    _Atomic int registrar_ends;
+} oriel_devices;
+
+/* Local, before the processes agree: opens the GPUs, loads the kernels, makes the heaps
+ * and shows them to the others. What exists afterwards is freed by
+ * oriel_devices_close, also after a failure. `ordinals` NULL: this process has CPU ranks. */
+oriel_status oriel_devices_prepare(oriel_comm *comm, const int *ordinals);
+/* Local, once all have prepared: maps the heaps of the others. */
+oriel_status oriel_devices_connect(oriel_comm *comm);
+/* Local, after the watch thread has ended: waits for own kernels, which the abort word
+ * ends where the comm is revoked. */
+void oriel_devices_close(oriel_comm *comm);
+
+/* Passes failures on: from kernels to the comm, and from the comm to kernels. */
+void oriel_devices_look(oriel_comm *comm);
+
+/* ---- buffers that others may map (register.c) -------------------------------------------- */
+
+typedef struct oriel_place {
+    uint64_t window; /* as in device_call; 0: nobody else can map it */
+    uint32_t generation;
+} oriel_place;
+
+oriel_status oriel_registrar_start(oriel_comm *comm);
+void oriel_registrar_stop(oriel_comm *comm);
+/* Local, no lock, called by one thread at a time for a rank: where [at, at + bytes) lies in
+ * the rank's windows. One that is new will be mapped by the others in a while. */
+oriel_place oriel_register(oriel_comm *comm, int rank, const void *at, size_t bytes);
+/* The descriptor of a window that a peer asks for; -1: none. */
+int oriel_export_fd(const oriel_device_rank *rank, uint64_t window);
+
+/* The segment that a peer asks the port for: a rank's device heap, or one of its
+ * windows, from 1, above bit 32. */
+#define DEVICE_SEGMENT (1ull << 63)
+const oriel_segment *oriel_devices_lookup(oriel_comm *comm, uint64_t id, oriel_segment *buffer);
+
+#endif

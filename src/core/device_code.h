@@ -1,0 +1,25 @@
+/* The kernels of a device: compiled by NVRTC for its architecture when a process first
+ * needs them, kept on disk by content, loaded whole. Loading later could deadlock: it may
+ * wait for kernels of the context, and those for the rank that loads. */
+#ifndef ORIEL_CORE_DEVICE_CODE_H
+#define ORIEL_CORE_DEVICE_CODE_H
+
+#include "fabric/cuda.h"
+
+enum device_family { DEVICE_SMALL, DEVICE_LARGE, DEVICE_FAMILIES };
+
+typedef struct oriel_device_code {
+    cu_function copy[DEVICE_FAMILIES];
+    cu_function ragged;
+    /* NULL: the family has none for this dtype, or the kernel of another serves. */
+    cu_function reduce[DEVICE_FAMILIES][ORIEL_DTYPE_COUNT][ORIEL_REDOP_COUNT];
+} oriel_device_code;
+
+/* Local: stays loaded for the life of the process. */
+oriel_status oriel_device_code_load(const oriel_gpu *gpu, const oriel_device_code **code_p);
+
+enum { DEVICE_PARTS = 7 };
+/* Compiles one part, without any device. *cubin_p is the caller's to release. */
+oriel_status oriel_device_code_compile(int part, int arch, void **cubin_p, size_t *bytes_p);
+
+#endif

@@ -1,0 +1,140 @@
+/* What the host and the kernels share: the layout of a rank's heap in device memory and
+ * the argument of a kernel. The common subset of C11 and CUDA C++; NVRTC compiles it too.
+ *
+ * Every rank maps the heaps of all others. A word has one writer: the owner, or for
+ * arrays over ranks the rank that indexes it. Ranks meet pairwise: what two ranks have
+ * exchanged so far is counted for each pair and CTA, so groups need no place of their
+ * own, and all counts live in device memory, where a replayed graph finds them. */
+#ifndef ORIEL_CORE_DEVICE_LAYOUT_H
+#define ORIEL_CORE_DEVICE_LAYOUT_H
+
+#include <stdint.h>
+
+enum {
+    DEVICE_RANKS = 64,
+    DEVICE_CTAS = 160, /* most CTAs of a kernel */
+    DEVICE_THREADS = 512,
+    DEVICE_WINDOWS = 512,     /* buffers of one rank that its peers have mapped */
+    DEVICE_SMALL_CTAS = 64,   /* of a call through the slots, each with ... */
+    DEVICE_SMALL_BYTES = 4096 /* ... so much of a block: 8 bytes per thread */
+};
+/* Staging memory of a CTA: one half for what it sends, one for what is reduced. */
+#define DEVICE_STAGE_HALF (256u << 10)
+#define DEVICE_STAGE      (2 * DEVICE_STAGE_HALF)
+
+/* A slice of ragged_all_to_all, in rows: as the sender tells the receiver. */
+typedef struct device_slice {
+    int64_t from, rows, to;
+} device_slice;
+enum { DEVICE_SLICES = 1024 };
+
+enum device_error {
+    DEVICE_FINE,
+    DEVICE_REVOKED,   /* a peer's kernel failed, or the comm was revoked earlier */
+    DEVICE_ABORTED,   /* the host has revoked the comm */
+    DEVICE_LATE,      /* a peer did not come in time */
+    DEVICE_DIFFERENT, /* a peer asked for something else */
+    DEVICE_RAGGED     /* sizes of ragged_all_to_all that do not fit */
+};
+
+/* What a rank asked for, compared between ranks by its hash. */
+typedef struct device_record {
+    uint32_t call; /* between the two ranks, counted from 1 */
+    uint32_t hash;
+    uint32_t what; /* kind << 16 | dtype << 8 | redop */
+    uint32_t n;
+    uint64_t bytes;
+    uint64_t shape;
+} device_record;
+
+/* In host memory, one for each rank: what its kernels say, and hear, of failures. */
+typedef struct device_report {
+    uint32_t abort; /* written by the host: the comm is revoked */
+    uint32_t error; /* written by the device, after the rest: enum device_error */
+    int32_t peer;   /* world rank; -1: none */
+    uint32_t reserved;
+    device_record mine, theirs;
+    int64_t detail[4];
+} device_report;
+
+/* What two ranks have exchanged so far, for each CTA. */
+typedef struct device_counts {
+    uint32_t entered; /* large calls */
+    uint32_t synced;  /* meetings within them */
+    uint32_t slots;   /* small calls */
+    uint32_t calls;   /* of both kinds; in CTA 0, which comes to every call */
+} device_counts;
+
+/* Where a CTA of a rank says that it has come, and where its buffers are: as addresses for
+ * ranks of its process, as windows for others. Two lines, each with its tag. */
+typedef struct device_entry {
+    uint64_t send;     /* and DEVICE_REACHABLE: both can be touched by all members */
+    uint64_t send_tag; /* count << 32 | hash */
+    uint64_t recv;
+    uint64_t recv_tag;
+} device_entry;
+#define DEVICE_REACHABLE  (1ull << 63)
+#define DEVICE_REPEATABLE (1ull << 62) /* the call may be made twice: it is not in place */
+/* A claim: the peer's tag, or that the owner has given up on it. */
+#define DEVICE_GIVEN_UP (~(uint64_t)0)
+
+typedef struct device_table {
+    uint32_t error; /* enum device_error; every spin polls it, peers may set it */
+    uint32_t reserved[31];
+    /* Items of a direct call that the rank's warps have taken, beyond the first of each,
+     * and warps that take no more; both 0 between calls. */
+    uint32_t taken;
+    uint32_t done;
+    uint32_t reserved_too[30];
+    uint64_t timeout_ns;
+    uint64_t report;                /* where the device sees the rank's device_report */
+    uint32_t ready[DEVICE_WINDOWS]; /* own windows: the generation all peers have mapped */
+    device_counts counts[DEVICE_CTAS][DEVICE_RANKS];
+    /* What the others write. */
+    uint32_t sync[DEVICE_CTAS][DEVICE_RANKS];
+    uint64_t claim[DEVICE_CTAS][DEVICE_RANKS];
+    device_entry entry[DEVICE_CTAS][DEVICE_RANKS];
+    device_record record[DEVICE_RANKS];
+    /* Where this rank sees the others' windows; 0: not. */
+    uint64_t window[DEVICE_RANKS][DEVICE_WINDOWS];
+} device_table;
+
+enum device_flags {
+    DEVICE_DIRECT = 1,     /* this rank would let others touch its buffers ... */
+    DEVICE_SHOWS_SEND = 2, /* ... this one */
+    DEVICE_SHOWS_RECV = 4, /* ... and this one */
+    DEVICE_ONE_GPU = 8,    /* all members share a GPU */
+    DEVICE_IN_PLACE = 32,
+    DEVICE_WIDE_INDEX = 16
+};
+
+/* A window's number, from 1, above an offset of 48 bits; 0: no window. */
+#define DEVICE_WINDOW_SHIFT 48
+
+typedef struct device_call {
+    uint64_t table; /* own heap; the slots and the stages lie behind it */
+    uint64_t slots_at, ragged_at, stage_at;
+    uint64_t send, recv;
+    uint64_t send_window, recv_window;
+    uint32_t send_generation, recv_generation; /* of the windows */
+    uint64_t block;                            /* bytes, as in the public header */
+    uint64_t recv_bytes;                       /* in all, to poison */
+    uint64_t poison[2];
+    uint64_t shape;
+    uint32_t hash;
+    uint32_t what; /* as in the record */
+    uint32_t kind;
+    uint32_t n, index, world;
+    int32_t root, source, destination; /* positions; -1: none */
+    uint32_t tile;                     /* bytes that a CTA works on at a time, see launch.c */
+    uint32_t item;                     /* bytes that a warp works on at a time, direct */
+    uint32_t flags;                    /* enum device_flags */
+    uint32_t slices;                   /* ragged_all_to_all, and all below */
+    uint64_t send_rows, recv_rows;
+    uint64_t input_offsets, send_sizes, output_offsets, recv_sizes; /* device memory */
+    uint64_t plain; /* bit per member: it lives in this process, addresses mean the same */
+    uint16_t ranks[DEVICE_RANKS]; /* of the members, in the world */
+    uint64_t heap[DEVICE_RANKS];  /* where this rank sees the members' heaps */
+} device_call;
+
+#endif

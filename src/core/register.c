@@ -1,0 +1,396 @@
+/* Buffers of GPUs that peers in other processes may touch. A call names the mapping its
+ * buffer lies in; one not seen before is shown to the others by the registrar, a thread
+ * of each process, and their registrars map it. When all have, the rank's device learns
+ * so, and calls on such buffers go direct; until then, and where a mapping cannot be
+ * shared, data passes through the stages. No call ever waits for this.
+ *
+ * A window belongs to a mapping, not to an address: the driver's buffer id tells whether
+ * an address still means the same memory. A mapping that is gone is withdrawn, so that the
+ * memory behind it can be freed: an import keeps it alive.
+ *
+ *   FREE -> WANTED (a call) -> SHOWN -> READY (all have mapped it)
+ *   any of them -> STALE (a call, or the registrar's round) -> WITHDRAWN -> FREE (all know)
+ *
+ * A generation counts the uses of a window's number, odd while it is shown, so that an
+ * argument captured in a graph never means another buffer. */
+#include <string.h>
+
+#include "base/log.h"
+#include "base/sys.h"
+#include "core/device.h"
+#include "fabric/port.h"
+
+enum export_state { FREE, WANTED, SHOWN, READY, NEVER, STALE, WITHDRAWN };
+
+_Static_assert((int)HEAP_EXPORTS == (int)DEVICE_WINDOWS, "a window has a place in the heap");
+
+#define ROUND_S 0.05 /* the registrar sleeps no longer: lost wake-ups cost as much */
+#define SWEEP_S 1.0  /* how often it looks for mappings that are gone */
+
+typedef struct oriel_import {
+    uint32_t generation; /* last seen */
+    oriel_cuda_memory memory;
+} oriel_import;
+
+static heap_export *shown_of(const oriel_comm *comm, int rank, int number)
+{
+    return &comm->heap.ranks[rank].exports[number];
+}
+
+/* ---- the calling thread ---------------------------------------------------------------- */
+
+static uint64_t buffer_id(cu_ptr at)
+{
+    uint64_t id = 0;
+
+    return oriel_cu->pointer_attribute(&id, CU_POINTER_BUFFER_ID, at) == CU_OK ? id : 0;
+}
+
+static int is_known(uint32_t state)
+{
+    return state == WANTED || state == SHOWN || state == READY || state == NEVER;
+}
+
+/* The entry that `at` lies in, if it still means the same memory; -1: none. */
+static int find_export(oriel_device_rank *rank, cu_ptr at, uint64_t id)
+{
+    for (int i = 0; i < rank->num_exports; i++) {
+        oriel_export *e = &rank->exports[i];
+        uint32_t state = atomic_load(&e->state);
+
+        if (!is_known(state) || at < e->base || at - e->base >= e->bytes)
+            continue;
+        if (e->id == id)
+            return i;
+        atomic_compare_exchange_strong(&e->state, &state, STALE);
+    }
+    return -1;
+}
+
+static int add_export(oriel_comm *comm, oriel_device_rank *rank, cu_ptr at, uint64_t id)
+{
+    cu_ptr base = 0;
+    size_t bytes = 0;
+    oriel_export *e;
+    int i = 0;
+
+    if (id == 0 || oriel_cu->mem_range(&base, &bytes, at) != CU_OK)
+        return -1;
+    while (i < DEVICE_WINDOWS && atomic_load(&rank->exports[i].state) != FREE)
+        i++;
+    if (i == DEVICE_WINDOWS)
+        return -1;
+    e = &rank->exports[i];
+    e->id = id;
+    e->base = base;
+    e->bytes = bytes;
+    e->generation = e->generation / 2 * 2 + 1 + (e->generation != 0 ? 2 : 0);
+    atomic_store(&e->state, WANTED);
+    if (i >= rank->num_exports)
+        rank->num_exports = i + 1;
+    oriel_comm_ring(comm, comm->process);
+    return i;
+}
+
+oriel_place oriel_register(oriel_comm *comm, int rank, const void *at, size_t bytes)
+{
+    oriel_devices *devices = comm->devices;
+    oriel_device_rank *r = &devices->ranks[rank - comm->first_rank];
+    cu_ptr address = (cu_ptr)(uintptr_t)at;
+    uint64_t id;
+    int i;
+
+    if (r->exports == NULL || bytes == 0)
+        return (oriel_place){0};
+    id = buffer_id(address);
+    i = find_export(r, address, id);
+    if (i < 0)
+        i = add_export(comm, r, address, id);
+    if (i < 0 || atomic_load(&r->exports[i].state) == NEVER ||
+        address - r->exports[i].base + bytes > r->exports[i].bytes)
+        return (oriel_place){0};
+    return (oriel_place){.window = (uint64_t)(i + 1) << DEVICE_WINDOW_SHIFT |
+                                   (address - r->exports[i].base),
+                         .generation = r->exports[i].generation};
+}
+
+/* ---- the registrar: own buffers ------------------------------------------------------------ */
+
+int oriel_export_fd(const oriel_device_rank *rank, uint64_t window)
+{
+    const oriel_export *e = &rank->exports[window - 1];
+    uint32_t state;
+
+    if (rank->exports == NULL || window > DEVICE_WINDOWS)
+        return -1;
+    state = atomic_load(&e->state);
+    return state == SHOWN || state == READY ? e->fd : -1;
+}
+
+static int export_mapping(oriel_export *e)
+{
+    cu_handle handle;
+    cu_result result = oriel_cu->mem_retain(&handle, (void *)(uintptr_t)e->base);
+
+    if (result == CU_OK) {
+        result = oriel_cu->mem_export(&e->fd, handle, CU_HANDLE_POSIX_FD, 0);
+        oriel_cu->mem_release(handle);
+    }
+    return result == CU_OK;
+}
+
+static void set_ready(const oriel_device_rank *rank, int number, uint32_t generation)
+{
+    cu_ptr at = rank->heap.base + offsetof(device_table, ready) + 4 * (cu_ptr)number;
+
+    if (oriel_cuda_write(rank->gpu, at, &generation, sizeof generation) != ORIEL_OK)
+        oriel_log(ORIEL_LOG_WARN, "%s", oriel_last_error());
+}
+
+static void show(oriel_comm *comm, oriel_export *e, int rank, int number)
+{
+    heap_export *shown = shown_of(comm, rank, number);
+    _Atomic uint32_t *most = &comm->heap.ranks[rank].num_exports;
+
+    if (!export_mapping(e)) {
+        atomic_store(&e->state, NEVER);
+        oriel_log(ORIEL_LOG_INFO,
+                  "rank %d: memory at %llx cannot be shared with other processes; it is staged",
+                  rank, (unsigned long long)e->base);
+        return;
+    }
+    shown->bytes = e->bytes;
+    atomic_store(&shown->mapped, 0);
+    atomic_store(&shown->released, 0);
+    if (atomic_load(most) <= (uint32_t)number)
+        atomic_store(most, (uint32_t)number + 1);
+    atomic_store(&e->state, SHOWN);
+    atomic_store(&shown->generation, e->generation);
+    oriel_comm_ring_all(comm);
+}
+
+static void withdraw(oriel_comm *comm, const oriel_device_rank *r, oriel_export *e, int rank,
+                     int number)
+{
+    heap_export *shown = shown_of(comm, rank, number);
+
+    if (atomic_load(&shown->generation) != e->generation) { /* it was never shown */
+        atomic_store(&e->state, FREE);
+        return;
+    }
+    set_ready(r, number, 0);
+    atomic_store(&e->state, WITHDRAWN);
+    atomic_store(&shown->generation, e->generation + 1);
+    oriel_comm_ring_all(comm);
+}
+
+/* Whether something moved. */
+static int step_export(oriel_comm *comm, const oriel_device_rank *r, oriel_export *e, int rank,
+                       int number)
+{
+    heap_export *shown = shown_of(comm, rank, number);
+    uint32_t others = (uint32_t)comm->num_processes - 1;
+    uint32_t state = atomic_load(&e->state);
+
+    switch (state) {
+    case WANTED:
+        show(comm, e, rank, number);
+        return 1;
+    case SHOWN:
+        if (atomic_load(&shown->mapped) < others)
+            return 0;
+        set_ready(r, number, e->generation);
+        atomic_compare_exchange_strong(&e->state, &state, READY);
+        return 1;
+    case STALE:
+        withdraw(comm, r, e, rank, number);
+        return 1;
+    case WITHDRAWN:
+        if (atomic_load(&shown->released) < others)
+            return 0;
+        oriel_sys_now->close(e->fd);
+        atomic_store(&e->state, FREE);
+        return 1;
+    default:
+        return 0;
+    }
+}
+
+static int step_exports(oriel_comm *comm, int sweep)
+{
+    oriel_devices *devices = comm->devices;
+    int moved = 0;
+
+    for (int k = 0; k < devices->num_ranks; k++) {
+        oriel_device_rank *r = &devices->ranks[k];
+
+        for (int i = 0; i < DEVICE_WINDOWS && i < r->num_exports; i++) {
+            oriel_export *e = &r->exports[i];
+            uint32_t state = atomic_load(&e->state);
+
+            if (sweep && is_known(state) && buffer_id(e->base) != e->id)
+                atomic_compare_exchange_strong(&e->state, &state, STALE);
+            moved |= step_export(comm, r, e, comm->first_rank + k, i);
+        }
+    }
+    return moved;
+}
+
+/* ---- the registrar: buffers of others ---------------------------------------------------- */
+
+/* Tells the devices of this process where they see a window; 0: nowhere. */
+static oriel_status tell_devices(const oriel_devices *devices, int rank, int number, cu_ptr base)
+{
+    oriel_status st = ORIEL_OK;
+
+    for (int k = 0; k < devices->num_ranks && st == ORIEL_OK; k++) {
+        const oriel_device_rank *r = &devices->ranks[k];
+        cu_ptr at = r->heap.base + offsetof(device_table, window) +
+                    8 * ((cu_ptr)rank * DEVICE_WINDOWS + (cu_ptr)number);
+
+        st = oriel_cuda_write(r->gpu, at, &base, sizeof base);
+    }
+    return st;
+}
+
+static oriel_status map_window(oriel_comm *comm, int rank, int number, oriel_cuda_memory *memory)
+{
+    const oriel_devices *devices = comm->devices;
+    const oriel_ticket *ticket = &comm->heap.procs[comm->heap.ranks[rank].process].ticket;
+    uint64_t id = DEVICE_SEGMENT | (uint64_t)(number + 1) << 32 | (uint64_t)rank;
+    int fd = -1;
+    oriel_status st = oriel_port_fetch(ticket, id, 2.0, &fd);
+
+    if (st != ORIEL_OK)
+        return st;
+    st = oriel_cuda_memory_import(fd, shown_of(comm, rank, number)->bytes, memory);
+    oriel_sys_now->close(fd);
+    if (st == ORIEL_OK)
+        st = oriel_cuda_memory_open(memory, devices->gpus, devices->num_gpus);
+    if (st == ORIEL_OK)
+        st = tell_devices(devices, rank, number, memory->base);
+    if (st != ORIEL_OK)
+        oriel_cuda_memory_close(memory);
+    return st;
+}
+
+static int step_import(oriel_comm *comm, int rank, int number)
+{
+    const oriel_devices *devices = comm->devices;
+    oriel_import *import = &devices->imports[rank][number];
+    heap_export *shown = shown_of(comm, rank, number);
+    uint32_t generation = atomic_load(&shown->generation);
+
+    if (import->generation == generation)
+        return 0;
+    import->generation = generation;
+    if (import->memory.base != 0) {
+        tell_devices(devices, rank, number, 0);
+        oriel_cuda_memory_close(&import->memory);
+    }
+    if (generation % 2 == 0)
+        atomic_fetch_add(&shown->released, 1);
+    else if (map_window(comm, rank, number, &import->memory) == ORIEL_OK)
+        atomic_fetch_add(&shown->mapped, 1);
+    else
+        oriel_log(ORIEL_LOG_INFO, "a buffer of rank %d is staged: %s", rank, oriel_last_error());
+    oriel_comm_ring(comm, comm->heap.ranks[rank].process);
+    return 1;
+}
+
+static int step_imports(oriel_comm *comm)
+{
+    const oriel_devices *devices = comm->devices;
+    int moved = 0;
+
+    for (int r = 0; r < comm->size; r++) {
+        uint32_t n = atomic_load(&comm->heap.ranks[r].num_exports);
+
+        for (uint32_t i = 0; i < n && i < DEVICE_WINDOWS && devices->imports[r] != NULL; i++)
+            moved |= step_import(comm, r, (int)i);
+    }
+    return moved;
+}
+
+/* ---- the registrar: its life ---------------------------------------------------------------- */
+
+static void *registrar_main(void *arg)
+{
+    oriel_comm *comm = arg;
+    oriel_devices *devices = comm->devices;
+    oriel_waiter waiter = {0};
+    double sweep_at = oriel_now() + SWEEP_S;
+
+    while (!atomic_load(&devices->registrar_ends)) {
+        int sweep = oriel_now() > sweep_at;
+        int moved;
+
+        if (sweep)
+            sweep_at = oriel_now() + SWEEP_S;
+        moved = step_exports(comm, sweep);
+        moved |= step_imports(comm);
+        if (!moved)
+            oriel_waiter_sleep(comm, &waiter, ROUND_S);
+    }
+    oriel_waiter_end(comm, &waiter);
+    return NULL;
+}
+
+static int is_local(const oriel_comm *comm, int rank)
+{
+    return rank >= comm->first_rank && rank < comm->first_rank + comm->local_ranks;
+}
+
+oriel_status oriel_registrar_start(oriel_comm *comm)
+{
+    oriel_devices *devices = comm->devices;
+    int complete = 1;
+
+    if (comm->num_processes == 1 || !comm->heap.header->direct)
+        return ORIEL_OK;
+    devices->imports = oriel_sys_now->alloc((size_t)comm->size * sizeof *devices->imports);
+    for (int r = 0; devices->imports != NULL && r < comm->size; r++) {
+        if (!is_local(comm, r))
+            devices->imports[r] = oriel_sys_now->alloc(DEVICE_WINDOWS * sizeof(oriel_import));
+        complete &= is_local(comm, r) || devices->imports[r] != NULL;
+    }
+    for (int k = 0; k < devices->num_ranks; k++) {
+        devices->ranks[k].exports = oriel_sys_now->alloc(DEVICE_WINDOWS * sizeof(oriel_export));
+        complete &= devices->ranks[k].exports != NULL;
+    }
+    if (!complete || devices->imports == NULL ||
+        oriel_sys_now->thread(&devices->registrar, registrar_main, comm) != 0)
+        return oriel_fail(ORIEL_ERR_SYSTEM, "no thread, or no memory, to map buffers of others");
+    devices->registering = 1;
+    return ORIEL_OK;
+}
+
+static void close_exports(oriel_device_rank *r)
+{
+    for (int i = 0; r->exports != NULL && i < r->num_exports; i++) {
+        uint32_t state = atomic_load(&r->exports[i].state);
+
+        if (state == SHOWN || state == READY || state == WITHDRAWN)
+            oriel_sys_now->close(r->exports[i].fd);
+    }
+    oriel_sys_now->release(r->exports);
+}
+
+void oriel_registrar_stop(oriel_comm *comm)
+{
+    oriel_devices *devices = comm->devices;
+
+    atomic_store(&devices->registrar_ends, 1);
+    if (devices->registering) {
+        oriel_comm_ring(comm, comm->process);
+        pthread_join(devices->registrar, NULL);
+    }
+    for (int k = 0; devices->ranks != NULL && k < devices->num_ranks; k++)
+        close_exports(&devices->ranks[k]);
+    for (int r = 0; devices->imports != NULL && r < comm->size; r++) {
+        for (int i = 0; devices->imports[r] != NULL && i < DEVICE_WINDOWS; i++)
+            oriel_cuda_memory_close(&devices->imports[r][i].memory);
+        oriel_sys_now->release(devices->imports[r]);
+    }
+    oriel_sys_now->release(devices->imports);
+}

@@ -1,0 +1,74 @@
+/* Every kernel there is; core/device_code.c knows their names. PART selects some, so that
+ * several can be compiled at the same time. */
+#include "ops/cuda/ragged.cuh"
+
+#define BOUNDS __launch_bounds__(DEVICE_THREADS, 2)
+#define KERNEL(name) extern "C" __global__ void BOUNDS name(const __grid_constant__ device_call c)
+
+#define LARGE(name)                                                                                \
+    KERNEL(oriel_large_##name)                                                                     \
+    {                                                                                              \
+        large_reduce<name##_of>(c);                                                                \
+    }
+#define BOTH(name, T, function)                                                                    \
+    COMBINATION(name##_of, T, function)                                                            \
+    LARGE(name)                                                                                    \
+    KERNEL(oriel_small_##name)                                                                     \
+    {                                                                                              \
+        small_reduce<name##_of>(c);                                                                \
+    }
+#define ALL_OF(T, A)                                                                               \
+    BOTH(T##_sum, T, A##_sum)                                                                      \
+    BOTH(T##_prod, T, A##_prod)                                                                    \
+    BOTH(T##_min, T, A##_min)                                                                      \
+    BOTH(T##_max, T, A##_max)
+#define ORDER_OF(T)                                                                                \
+    BOTH(T##_min, T, T##_min)                                                                      \
+    BOTH(T##_max, T, T##_max)
+/* The sum is that of the parts. */
+#define COMPLEX_OF(T)                                                                              \
+    COMBINATION(T##_prod_of, T, T##_prod)                                                          \
+    COMBINATION(T##_min_of, T, T##_min)                                                            \
+    COMBINATION(T##_max_of, T, T##_max)                                                            \
+    LARGE(T##_prod)                                                                                \
+    LARGE(T##_min)                                                                                 \
+    LARGE(T##_max)
+
+#if PART == 0
+KERNEL(oriel_large_copy)
+{
+    large_copy(c);
+}
+KERNEL(oriel_ragged)
+{
+    ragged(c);
+}
+KERNEL(oriel_small_copy)
+{
+    small_copy(c);
+}
+ALL_OF(f32, f32)
+#elif PART == 1
+BOTH(bool_or, u8, bool_or)
+BOTH(bool_and, u8, bool_and)
+ALL_OF(u8, u8)
+ORDER_OF(s8)
+#elif PART == 2
+ALL_OF(u16, u16)
+ORDER_OF(s16)
+ALL_OF(u32, u32)
+ORDER_OF(s32)
+#elif PART == 3
+ALL_OF(u64, u64)
+ORDER_OF(s64)
+ALL_OF(f64, f64)
+#elif PART == 4
+ALL_OF(f16, f32)
+ALL_OF(f8e4m3fn, f32)
+#elif PART == 5
+ALL_OF(f8e5m2, f32)
+COMPLEX_OF(c64)
+COMPLEX_OF(c128)
+#elif PART == 6
+ALL_OF(bf16, f32)
+#endif

@@ -1,0 +1,349 @@
+#include "ops/cuda/launch.h"
+
+#include "core/device.h"
+#include "core/hash.h"
+#include "core/lane.h"
+#include "ops/reduce.h"
+
+enum { LEAST_TILE = 8 << 10, MOST_TILE = 32 << 10, SMALL_TOTAL = 512 << 10 };
+enum { LEAST_ITEM = 512, MOST_ITEM = 8 << 10, ITEMS_OF_A_WARP = 4 };
+
+/* ---- choosing: from what all members know alike ---------------------------------------- */
+
+/* Up to here each member sends all it has to each, through the slots; beyond that it is
+ * cheaper to meet and divide the work. */
+static size_t small_limit(const oriel_devices *devices, int n)
+{
+    size_t ctas = (size_t)(devices->ctas < DEVICE_SMALL_CTAS ? devices->ctas : DEVICE_SMALL_CTAS);
+    size_t room = ctas * DEVICE_SMALL_BYTES;
+    size_t limit = n > 1 ? SMALL_TOTAL / (size_t)(n - 1) : SMALL_TOTAL;
+
+    return limit < room ? limit : room;
+}
+
+static size_t up_to(size_t value, size_t multiple)
+{
+    return (value + multiple - 1) / multiple * multiple;
+}
+
+/* Bytes that a CTA works on at a time, in every block or of the n tiles of a strip: no more
+ * than 64 for each thread and than the stage holds, and such that all CTAs come to the
+ * same number of strips. */
+static uint32_t tile_bytes(const oriel_devices *devices, const oriel_op *op, int n)
+{
+    size_t share = oriel_op_block(op) / (size_t)devices->ctas;
+    size_t most = DEVICE_STAGE_HALF / (size_t)n / 16 * 16;
+    size_t tile;
+
+    if (!oriel_op_scatters(op))
+        share /= (size_t)n;
+    if (most > MOST_TILE)
+        most = MOST_TILE;
+    tile = up_to(share / (share / most + 1) + 1, 256);
+    if (tile < LEAST_TILE)
+        tile = LEAST_TILE;
+    return (uint32_t)(tile < most ? tile : most);
+}
+
+/* Bytes that a warp works on at a time where calls go direct: several for each, so that
+ * fast multiprocessors can take more. */
+static uint32_t item_bytes(const oriel_devices *devices, const oriel_op *op, int n)
+{
+    size_t warps = (size_t)devices->ctas * (DEVICE_THREADS / 32);
+    size_t share = oriel_op_block(op) / (oriel_op_scatters(op) ? 1 : (size_t)n) / warps;
+    size_t item = up_to(share / ITEMS_OF_A_WARP, LEAST_ITEM);
+
+    if (item < LEAST_ITEM)
+        item = LEAST_ITEM;
+    return (uint32_t)(item < MOST_ITEM ? item : MOST_ITEM);
+}
+
+struct choice {
+    cu_function function;
+    unsigned ctas;
+    uint32_t tile;
+    int large;
+};
+
+static struct choice choose(const oriel_devices *devices, const oriel_device_code *code,
+                            const oriel_op *op, int n)
+{
+    size_t block = oriel_op_block(op);
+    /* The reduction of one is a copy. */
+    const int reduces = oriel_op_reduces(op) && n > 1;
+    struct choice c = {.tile = tile_bytes(devices, op, n)};
+    size_t unit = DEVICE_SMALL_BYTES;
+
+    if (block <= small_limit(devices, n))
+        c.function =
+            reduces ? code->reduce[DEVICE_SMALL][op->dtype][op->redop] : code->copy[DEVICE_SMALL];
+    if (c.function == NULL) {
+        c.function =
+            reduces ? code->reduce[DEVICE_LARGE][op->dtype][op->redop] : code->copy[DEVICE_LARGE];
+        unit = oriel_op_scatters(op) ? c.tile : (size_t)n * c.tile;
+        c.large = 1;
+    }
+    c.ctas = block > unit ? (unsigned)((block + unit - 1) / unit) : 1;
+    if (c.ctas > (unsigned)devices->ctas)
+        c.ctas = (unsigned)devices->ctas;
+    return c;
+}
+
+/* How much there is to do only the devices know. */
+static struct choice choose_ragged(const oriel_devices *devices, const oriel_device_code *code,
+                                   int n)
+{
+    return (struct choice){.function = code->ragged,
+                           .ctas = (unsigned)devices->ctas,
+                           .tile = DEVICE_STAGE_HALF / (uint32_t)n / 16 * 16,
+                           .large = 1};
+}
+
+/* ---- describing -------------------------------------------------------------------------- */
+
+/* A member that still reads what this one writes must find it unchanged: pulled in place,
+ * data passes through the stages. */
+static int may_be_direct(const oriel_comm *comm, const oriel_op *op)
+{
+    int pulls = op->kind == ORIEL_KIND_ALL_TO_ALL || op->kind == ORIEL_KIND_PERMUTE;
+
+    return comm->heap.header->direct && !(pulls && op->send == op->recv);
+}
+
+/* Whether a reduction reads what it writes; copies in place do so without harm, or are
+ * never direct. */
+static int is_in_place(const oriel_op *op, int index)
+{
+    uintptr_t send = (uintptr_t)op->send + oriel_op_part(op, index);
+
+    return oriel_op_reduces(op) && send == (uintptr_t)op->recv;
+}
+
+static void describe_members(const oriel_group *group, const oriel_devices *devices,
+                             device_call *call)
+{
+    const oriel_comm *comm = group->comm;
+
+    for (int i = 0; i < group->n; i++) {
+        int rank = group->ranks[i];
+
+        call->ranks[i] = (uint16_t)rank;
+        call->heap[i] = devices->heaps[rank];
+        if (comm->heap.ranks[rank].process == comm->process)
+            call->plain |= 1ull << i;
+    }
+}
+
+/* What the others touch: see large.cuh. */
+static void describe_windows(const oriel_group *group, int rank, const oriel_op *op,
+                             device_call *call)
+{
+    oriel_comm *comm = group->comm;
+    int shows_send = op->kind != ORIEL_KIND_ALL_GATHER && op->kind != ORIEL_KIND_BARRIER &&
+                     (op->kind != ORIEL_KIND_BROADCAST || call->root == (int)call->index);
+    int shows_recv = op->kind == ORIEL_KIND_ALL_REDUCE || op->kind == ORIEL_KIND_ALL_GATHER ||
+                     op->kind == ORIEL_KIND_BROADCAST;
+    size_t sent = op->ragged != NULL
+                      ? op->ragged->send_rows * call->block
+                      : call->block * oriel_op_times(oriel_op_forms[op->kind].send, group->n);
+
+    if (shows_send) {
+        oriel_place place = oriel_register(comm, rank, op->send, sent);
+        call->flags |= DEVICE_SHOWS_SEND;
+        call->send_window = place.window;
+        call->send_generation = place.generation;
+    }
+    if (shows_recv) {
+        oriel_place place = oriel_register(comm, rank, op->recv, call->recv_bytes);
+        call->flags |= DEVICE_SHOWS_RECV;
+        call->recv_window = place.window;
+        call->recv_generation = place.generation;
+    }
+}
+
+static void describe_call(const oriel_group *group, int rank, const oriel_op *op,
+                          const oriel_record *record, device_call *call)
+{
+    const oriel_comm *comm = group->comm;
+    const oriel_devices *devices = comm->devices;
+    int index = group->seats[rank - comm->first_rank].index;
+    int alone = group->n == 1 && oriel_op_reduces(op);
+    size_t size = oriel_dtype_size(op->dtype);
+
+    call->table = devices->heaps[rank];
+    call->slots_at = devices->slots_at;
+    call->ragged_at = devices->ragged_at;
+    call->stage_at = devices->stage_at;
+    call->send = (uint64_t)(uintptr_t)op->send;
+    call->recv = (uint64_t)(uintptr_t)op->recv;
+    call->block = record->bytes;
+    call->recv_bytes = oriel_op_recv_count(op, group->n) * size;
+    oriel_poison(call->poison, sizeof call->poison / size, op->dtype);
+    call->shape = record->shape;
+    call->hash = (uint32_t)oriel_hash(record, sizeof *record, group->hash);
+    call->what = (uint32_t)record->kind << 16 | (uint32_t)record->dtype << 8 | record->redop;
+    call->kind = alone ? ORIEL_KIND_ALL_GATHER : (uint32_t)op->kind;
+    call->n = (uint32_t)group->n;
+    call->index = (uint32_t)index;
+    call->world = (uint32_t)comm->size;
+    call->root = op->kind == ORIEL_KIND_BROADCAST ? op->root : -1;
+    call->source = call->destination = -1;
+    if (op->kind == ORIEL_KIND_PERMUTE) {
+        call->source = oriel_op_source(op, index);
+        call->destination = oriel_op_destination(op, index);
+    }
+    call->flags = may_be_direct(comm, op) ? DEVICE_DIRECT : 0;
+    if (devices->one_gpu)
+        call->flags |= DEVICE_ONE_GPU;
+    /* Within a process all CTAs agree on the way: see large.cuh. */
+    if (!group->one_process && is_in_place(op, index))
+        call->flags |= DEVICE_IN_PLACE;
+    describe_members(group, devices, call);
+}
+
+static void describe_ragged(const oriel_ragged_on *ragged, device_call *call)
+{
+    call->flags |= ragged->index == ORIEL_S64 ? DEVICE_WIDE_INDEX : 0;
+    call->slices = (uint32_t)ragged->slices;
+    call->send_rows = ragged->send_rows;
+    call->recv_rows = ragged->recv_rows;
+    call->input_offsets = (uint64_t)(uintptr_t)ragged->input_offsets;
+    call->send_sizes = (uint64_t)(uintptr_t)ragged->send_sizes;
+    call->output_offsets = (uint64_t)(uintptr_t)ragged->output_offsets;
+    call->recv_sizes = (uint64_t)(uintptr_t)ragged->recv_sizes;
+}
+
+/* ---- checking ------------------------------------------------------------------------------ */
+
+static oriel_status check_alignment(const oriel_op *op)
+{
+    size_t size = oriel_dtype_size(op->dtype);
+
+    if ((((uintptr_t)op->send | (uintptr_t)op->recv) & (size - 1)) == 0)
+        return ORIEL_OK;
+    return oriel_fail(
+        ORIEL_ERR_INVALID,
+        "send is %p and recv %p; on a GPU both must be aligned to the %zu bytes of an "
+        "element of %s",
+        op->send, op->recv, size, oriel_dtype_name(op->dtype));
+}
+
+static oriel_status check_devices(const oriel_group *group, const oriel_op *op)
+{
+    if (group->comm->devices == NULL)
+        return oriel_fail(ORIEL_ERR_INVALID,
+                          "%s_on: the ranks of this comm are CPUs; make it with params.devices",
+                          oriel_kind_name(op->kind));
+    return op->kind == ORIEL_KIND_BARRIER || op->count == 0 ? ORIEL_OK : check_alignment(op);
+}
+
+static oriel_status check_ragged(const oriel_ragged_on *r, const oriel_op *op)
+{
+    const size_t most = (size_t)1 << 47;
+    size_t row = oriel_op_block(op);
+
+    if (r->slices < 1 || r->slices > DEVICE_SLICES)
+        return oriel_fail(ORIEL_ERR_INVALID, "slices is %d; on a GPU 1 to %d are possible",
+                          r->slices, DEVICE_SLICES);
+    if (r->index != ORIEL_S32 && r->index != ORIEL_S64)
+        return oriel_fail(ORIEL_ERR_INVALID, "index is %d; it must be ORIEL_S32 or ORIEL_S64",
+                          (int)r->index);
+    if (r->input_offsets == NULL || r->send_sizes == NULL || r->output_offsets == NULL ||
+        r->recv_sizes == NULL)
+        return oriel_fail(ORIEL_ERR_INVALID, "an array of sizes or offsets is NULL");
+    if (r->row > most || r->send_rows > most / (row + 1) || r->recv_rows > most / (row + 1))
+        return oriel_fail(ORIEL_ERR_INVALID, "%zu or %zu rows of %zu bytes: too large",
+                          r->send_rows, r->recv_rows, row);
+    if ((op->send == NULL && r->send_rows * row > 0) ||
+        (op->recv == NULL && r->recv_rows * row > 0))
+        return oriel_fail(ORIEL_ERR_INVALID, "%s is NULL", op->send == NULL ? "send" : "recv");
+    return ORIEL_OK;
+}
+
+/* ---- launching ----------------------------------------------------------------------------- */
+
+static int has_failed(oriel_comm *comm, const oriel_device_rank *self)
+{
+    if (__atomic_load_n(&self->report->error, __ATOMIC_ACQUIRE) != DEVICE_FINE)
+        oriel_devices_look(comm);
+    return oriel_comm_aborted(comm);
+}
+
+static oriel_status launch(oriel_group *group, int rank, const oriel_op *op,
+                           const oriel_ragged_on *ragged, void *stream)
+{
+    oriel_comm *comm = group->comm;
+    oriel_devices *devices = comm->devices;
+    const oriel_device_rank *self = &devices->ranks[rank - comm->first_rank];
+    device_call call = {0};
+    void *params[] = {&call};
+    struct choice choice;
+    oriel_record record;
+    cu_context back;
+    oriel_status st;
+
+    oriel_comm_operation(comm);
+    if (has_failed(comm, self))
+        return oriel_comm_failure(comm);
+    oriel_op_describe(group, op, &record);
+    oriel_trace_past(comm, rank, group->hash, &record);
+    describe_call(group, rank, op, &record, &call);
+    if (ragged != NULL)
+        describe_ragged(ragged, &call);
+    choice = ragged != NULL ? choose_ragged(devices, self->code, group->n)
+                            : choose(devices, self->code, op, group->n);
+    call.tile = choice.tile;
+    call.item = item_bytes(devices, op, group->n);
+    oriel_cu->context_push(self->gpu->context);
+    if (choice.large && !group->one_process && (call.flags & DEVICE_DIRECT))
+        describe_windows(group, rank, op, &call);
+    st = oriel_cuda_check(oriel_cu->launch(choice.function, choice.ctas, 1, 1, DEVICE_THREADS, 1, 1,
+                                           0, stream, params, NULL),
+                          "launching a kernel");
+    oriel_cu->context_pop(&back);
+    if (st != ORIEL_OK)
+        oriel_comm_abort(comm, st, rank, comm->process, "rank %d: %s", rank, oriel_last_error());
+    return st;
+}
+
+oriel_status oriel_launch(oriel_group *group, int rank, const oriel_op *op, void *stream)
+{
+    oriel_status st = oriel_op_check(group, rank, op);
+
+    if (st == ORIEL_OK)
+        st = check_devices(group, op);
+    return st == ORIEL_OK ? launch(group, rank, op, NULL, stream) : st;
+}
+
+oriel_status oriel_launch_ragged(oriel_group *group, int rank, const oriel_op *op,
+                                 const oriel_ragged_on *ragged, void *stream)
+{
+    static const oriel_op member = {.kind = ORIEL_KIND_BARRIER};
+    oriel_status st = oriel_op_check(group, rank, &member); /* no more than the rank */
+
+    if (st == ORIEL_OK && !oriel_dtype_known(op->dtype))
+        st = oriel_fail(ORIEL_ERR_INVALID, "dtype is %d, which is none", (int)op->dtype);
+    if (st == ORIEL_OK)
+        st = check_devices(group, op);
+    if (st == ORIEL_OK)
+        st = check_ragged(ragged, op);
+    return st == ORIEL_OK ? launch(group, rank, op, ragged, stream) : st;
+}
+
+oriel_status oriel_buffer_offer(oriel_comm *comm, int rank, const void *ptr, size_t bytes)
+{
+    const oriel_devices *devices;
+    cu_context back;
+
+    if (comm == NULL || comm->devices == NULL)
+        return oriel_fail(ORIEL_ERR_INVALID, "comm is NULL, or its ranks are CPUs");
+    devices = comm->devices;
+    if (rank < comm->first_rank || rank >= comm->first_rank + comm->local_ranks)
+        return oriel_fail(ORIEL_ERR_INVALID, "rank is %d; process %d holds ranks %d to %d", rank,
+                          comm->process, comm->first_rank,
+                          comm->first_rank + comm->local_ranks - 1);
+    oriel_cu->context_push(devices->ranks[rank - comm->first_rank].gpu->context);
+    oriel_register(comm, rank, ptr, bytes);
+    oriel_cu->context_pop(&back);
+    return ORIEL_OK;
+}
