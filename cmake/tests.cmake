@@ -1,4 +1,4 @@
-# Every tests/{unit,multi,fault}/*.c is one program in <build>/tests/.
+# Every tests/{unit,multi,fault,gpu}/*.c is one program in <build>/tests/.
 #
 # A program of tests/unit runs under ctest. One of tests/multi or tests/fault
 # does when it says how, otherwise pytest starts it. The first lines say it:
@@ -64,10 +64,15 @@ if(ORIEL_TESTS)
         message(STATUS "cmocka was not found: the unit tests are left out (libcmocka-dev)")
     endif()
 
-    file(GLOB program_sources CONFIGURE_DEPENDS tests/multi/*.c tests/fault/*.c)
+    # For tests/gpu/abi.c alone, which skips without it.
+    find_path(CUDA_INCLUDE_DIR cuda.h HINTS /usr/local/cuda/include)
+    file(GLOB program_sources CONFIGURE_DEPENDS tests/multi/*.c tests/fault/*.c tests/gpu/*.c)
     foreach(source ${program_sources})
         get_filename_component(name ${source} NAME_WE)
         oriel_test_program(${source})
+        if(name STREQUAL "abi" AND CUDA_INCLUDE_DIR)
+            target_include_directories(abi SYSTEM PRIVATE ${CUDA_INCLUDE_DIR})
+        endif()
         oriel_test_header(${source} processes processes)
         if(processes AND TARGET oriel_command)
             oriel_test_register(${source} oriel_command run -n ${processes} -- $<TARGET_FILE:${name}>)

@@ -8,6 +8,7 @@ import re
 import sys
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 from examples import suite_examples
 from harness import (CORES, FAILED, LOGS, PASSED, ROOT, SKIPPED, Case, check, last_lines,
@@ -203,6 +204,35 @@ def suite_model(session):
     return cases
 
 
+ARCHITECTURES = ("80", "90", "100", "120")
+
+
+def find_nvrtc():
+    """From a wheel of the running Python, or of the toolkit; "": the loader's own."""
+    folders = [*(Path(folder) / "nvidia" for folder in sys.path), Path("/usr/local/cuda")]
+    found = [path for folder in folders if folder.is_dir()
+             for path in sorted(folder.glob("**/lib*/libnvrtc.so.1[0-9]"))]
+    return str(found[0]) if found else ""
+
+
+def suite_gpu(session):
+    """What can be said of the GPU without one: kernels compile, and the results that were
+    committed belong to these sources. All parts only in the soak: they take minutes."""
+    error = session.build("normal")
+    if error:
+        return [Case("gpu/build", FAILED, error)]
+    programs = ROOT / "build" / "normal" / "tests"
+    parts = "7" if session.soak else "1"
+    nvrtc = find_nvrtc()
+    with ThreadPoolExecutor(CORES) as pool:
+        compiled = list(pool.map(lambda arch: check(session, f"gpu/compile-sm_{arch}",
+                                                    programs / "compile", parts, arch, timeout=600,
+                                                    ORIEL_NVRTC=nvrtc),
+                                 ARCHITECTURES))
+    return [*compiled, check(session, "gpu/abi", programs / "abi"),
+            check(session, "gpu/results", sys.executable, TESTS / "gpu" / "report.py", "check")]
+
+
 # Tests of the command, which wait for graces and deadlines to end.
 COMMAND_TESTS = ("command", "doctor_job", "launchers", "run")
 # Tests that start Python processes and wait for them.
@@ -290,5 +320,5 @@ def check_c_program(session, folder):
 
 SUITES = [suite_format, suite_layers, suite_docs, suite_headers, suite_model, suite_unit,
           suite_static, suite_asan, suite_tsan, suite_valgrind, suite_fuzz, suite_multi,
-          suite_fault, suite_multi_asan, suite_fault_asan, suite_wheel, suite_examples, suite_jax]
-SOAK_SUITES = [suite_valgrind, suite_fuzz, suite_multi, suite_fault, suite_jax]
+          suite_fault, suite_multi_asan, suite_fault_asan, suite_gpu, suite_wheel, suite_examples, suite_jax]
+SOAK_SUITES = [suite_valgrind, suite_fuzz, suite_gpu, suite_multi, suite_fault, suite_jax]

@@ -1,0 +1,72 @@
+/* A process dies while another's kernel waits for it: under `oriel run -n 2`. */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/sys.h"
+#include "support/check.h"
+#include "support/gpu.h"
+#include "support/ranks.h"
+#include "support/values.h"
+
+enum { COUNT = 1 << 20 };
+
+static void fine(oriel_comm *comm, int rank, void *arg)
+{
+    cu_stream stream;
+    cu_ptr at;
+
+    (void)arg;
+    gpu_enter();
+    stream = gpu_stream();
+    at = gpu_alloc(COUNT * 4);
+    CHECK_CU(oriel_cu->fill(at, 0, COUNT * 4, stream));
+    CHECK_CU(oriel_cu->stream_sync(stream));
+    CHECK_OK(oriel_barrier(oriel_comm_world(comm), rank));
+    CHECK_OK(oriel_all_reduce_on(oriel_comm_world(comm), rank, gpu_pointer(at), gpu_pointer(at),
+                                 COUNT, ORIEL_F32, ORIEL_SUM, stream));
+    CHECK_CU(oriel_cu->stream_sync(stream));
+    CHECK_OK(oriel_comm_check(comm));
+}
+
+static void survive(oriel_comm *comm, cu_stream stream, cu_ptr at)
+{
+    float *host = malloc(COUNT * 4);
+    double began = oriel_now();
+
+    CHECK_OK(oriel_all_reduce_on(oriel_comm_world(comm), 0, gpu_pointer(at), gpu_pointer(at), COUNT,
+                                 ORIEL_F32, ORIEL_SUM, stream));
+    CHECK_CU(oriel_cu->stream_sync(stream));
+    CHECK(oriel_now() - began < 10.0, "a death was noticed after %.1f s", oriel_now() - began);
+    gpu_get(host, at, COUNT * 4);
+    CHECK(values_unpoisoned(host, COUNT, ORIEL_F32) < 0, "the result is not poisoned");
+    CHECK_IS(ORIEL_ERR_REVOKED, oriel_comm_check(comm));
+    check_says("process 1", "is gone", NULL);
+    printf("row death noticed in %.2f s ok\n", oriel_now() - began);
+    fflush(stdout);
+    oriel_comm_abandon(comm);
+}
+
+int main(void)
+{
+    oriel_comm *comm;
+    cu_stream stream;
+    cu_ptr at;
+
+    gpu_open();
+    comm = gpu_comm(1, 60.0);
+    gpu_enter();
+    stream = gpu_stream();
+    at = gpu_alloc(COUNT * 4);
+    fine(comm, oriel_comm_first_rank(comm), NULL);
+    CHECK_OK(oriel_comm_barrier(comm));
+    if (oriel_comm_process(comm) == 1)
+        kill(getpid(), SIGKILL);
+    survive(comm, stream, at);
+    comm = gpu_comm_alone(2, 20.0);
+    ranks_run(comm, fine, NULL);
+    CHECK_OK(oriel_comm_destroy(comm));
+    printf("row context lives ok\n");
+    return 0;
+}

@@ -1,0 +1,63 @@
+#!/bin/sh
+# Runs the GPU tests on this machine: run.sh BUILD OUT. Each row is "row NAME ok" or "row
+# NAME FAILED ..."; they and a table of times are printed at the end. Afterwards
+# `tests/gpu/report.py write OUT` makes the JSON under results/, from the sources that BUILD
+# was made from.
+build=${1:-build}
+out=${2:-.}
+rows=$out/rows.txt
+: > "$rows"
+
+# try NAME COMMAND...: with a hard end; logs go to files, since a child that survives would
+# keep a pipe open. `oriel run` puts "[process] " before each line.
+try() {
+    name=$1
+    shift
+    timeout -k 1 -s KILL "${LIMIT:-60}" "$@" > "$out/$name.log" 2>&1
+    rc=$?
+    sed 's/^\[[0-9]*\] //' "$out/$name.log" | grep '^row ' | sed "s|^row |row $name/|" >> "$rows"
+    case $rc in
+    "${WANT:-0}") echo "row $name ok" >> "$rows" ;;
+    77) echo "row $name skipped $(tail -n 1 "$out/$name.log")" >> "$rows" ;;
+    *) echo "row $name FAILED $rc: $(tail -n 1 "$out/$name.log")" >> "$rows" ;;
+    esac
+}
+
+mps_start() {
+    export CUDA_MPS_PIPE_DIRECTORY=$out/mps CUDA_MPS_LOG_DIRECTORY=$out/mps
+    mkdir -p "$out/mps"
+    nvidia-cuda-mps-control -d > "$out/mps.log" 2>&1
+}
+
+mps_stop() {
+    echo quit | timeout -k 1 -s KILL 10 nvidia-cuda-mps-control > /dev/null 2>&1
+    rm -rf "$out/mps"
+    unset CUDA_MPS_PIPE_DIRECTORY CUDA_MPS_LOG_DIRECTORY
+}
+
+try fail "$build/tests/fail"
+try threads_1 "$build/tests/ops" 1
+try threads_2 "$build/tests/ops" 2
+try threads_4 "$build/tests/ops" 4
+ORIEL_DIRECT=0 try staged_3 "$build/tests/ops" 3
+try threads_8 "$build/tests/ops" 8
+# A client that is killed can leave the server sick: each of these has its own.
+mps_start
+try mps_2 "$build/oriel" run -n 2 -- "$build/tests/ops" 1
+try mps_shared_2 "$build/oriel" run -n 2 -- "$build/tests/ops" 1 1
+try mps_shared_2x2 "$build/oriel" run -n 2 -- "$build/tests/ops" 2 1
+try mps_8 "$build/oriel" run -n 8 -- "$build/tests/ops" 1 1
+mps_stop
+mps_start
+WANT=137 try mps_killed "$build/oriel" run -n 2 -- "$build/tests/killed"
+mps_stop
+try sliced_2 "$build/oriel" run -n 2 -- "$build/tests/ops" 1 1 1
+WANT=137 try sliced_killed "$build/oriel" run -n 2 -- "$build/tests/killed"
+nvidia-smi --query-gpu=name,driver_version --format=csv,noheader > "$out/gpu.txt"
+timeout -k 1 -s KILL 60 "$build/tests/bench" 2 > "$out/bench_2.log" 2>&1
+timeout -k 1 -s KILL 60 "$build/tests/bench" 4 > "$out/bench_4.log" 2>&1
+mps_start
+timeout -k 1 -s KILL 60 "$build/oriel" run -n 2 -- "$build/tests/bench" 1 1 > "$out/bench_mps_2.log" 2>&1
+mps_stop
+cat "$rows"
+sed 's/^\[[0-9]*\] //' "$out"/bench_*.log | grep '^copy\|^host\|^bench'

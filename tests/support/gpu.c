@@ -1,0 +1,121 @@
+#include "support/gpu.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "support/check.h"
+
+gpu_calls gpu;
+
+void gpu_check(const char *file, int line, const char *what, cu_result result)
+{
+    const char *text = "no text";
+
+    if (result == CU_OK)
+        return;
+    oriel_cu->error_text(result, &text);
+    check_failed(file, line, what, "CUDA says %d: %s", result, text);
+}
+
+void gpu_open(void)
+{
+    static const struct {
+        size_t at;
+        const char *name;
+    } symbols[] = {
+#define GPU_SYMBOL(name, symbol, params) {offsetof(gpu_calls, name), #symbol},
+        GPU_CALLS(GPU_SYMBOL)};
+    void *library;
+
+    if (oriel_cuda_open() != ORIEL_OK) {
+        printf("skipped: %s\n", oriel_last_error());
+        exit(77);
+    }
+    library = dlopen("libcuda.so.1", RTLD_NOW);
+    for (size_t i = 0; i < sizeof symbols / sizeof *symbols; i++) {
+        void *found = dlsym(library, symbols[i].name);
+
+        CHECK(found != NULL, "libcuda has no %s", symbols[i].name);
+        *(void **)((char *)&gpu + symbols[i].at) = found;
+    }
+}
+
+const oriel_gpu *gpu_device(void)
+{
+    static _Thread_local oriel_gpu device;
+
+    if (device.context == NULL)
+        CHECK_OK(oriel_cuda_gpu_open(0, &device));
+    return &device;
+}
+
+void gpu_enter(void)
+{
+    CHECK_CU(oriel_cu->context_push(gpu_device()->context));
+}
+
+static oriel_comm *make(oriel_comm_params params, int local_ranks, double timeout_s)
+{
+    int *devices = calloc((size_t)local_ranks, sizeof *devices);
+    oriel_comm *comm;
+
+    params.local_ranks = local_ranks;
+    params.timeout_s = timeout_s;
+    params.devices = devices;
+    CHECK_OK(oriel_comm_create(&params, &comm));
+    free(devices);
+    return comm;
+}
+
+oriel_comm *gpu_comm(int local_ranks, double timeout_s)
+{
+    return make((oriel_comm_params)ORIEL_COMM_PARAMS_INIT, local_ranks, timeout_s);
+}
+
+oriel_comm *gpu_comm_alone(int local_ranks, double timeout_s)
+{
+    oriel_comm_params params = ORIEL_COMM_PARAMS_INIT;
+
+    params.process_id = 0;
+    params.num_processes = 1;
+    return make(params, local_ranks, timeout_s);
+}
+
+cu_stream gpu_stream(void)
+{
+    cu_stream stream;
+
+    CHECK_CU(oriel_cu->stream_create(&stream, CU_STREAM_NON_BLOCKING_FLAG, 0));
+    return stream;
+}
+
+cu_ptr gpu_alloc(size_t bytes)
+{
+    cu_ptr at;
+
+    CHECK_CU(gpu.mem_alloc(&at, bytes > 0 ? bytes : 1));
+    return at;
+}
+
+/* On a stream of its own: the default one would wait for kernels that spin. */
+static cu_stream copies(void)
+{
+    static _Thread_local cu_stream stream;
+
+    if (stream == NULL)
+        stream = gpu_stream();
+    return stream;
+}
+
+void gpu_put(cu_ptr to, const void *from, size_t bytes)
+{
+    CHECK_CU(oriel_cu->copy_in(to, from, bytes, copies()));
+    CHECK_CU(oriel_cu->stream_sync(copies()));
+}
+
+void gpu_get(void *to, cu_ptr from, size_t bytes)
+{
+    CHECK_CU(oriel_cu->copy_out(to, from, bytes, copies()));
+    CHECK_CU(oriel_cu->stream_sync(copies()));
+}
