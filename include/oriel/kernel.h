@@ -108,7 +108,7 @@ typedef struct oriel_frame {
     int32_t rank, size; /* in the group */
     uint32_t num_buffers;
     uint32_t reserved;
-    const oriel_buffer *buffers; /* operands and results, as the kernel has them */
+    const oriel_buffer *buffers; /* operands, then results, each as the kernel has them */
     oriel_board *const *boards;  /* [size] */
     const int64_t *values;       /* attributes, see docs/kernels.md */
     /* CUDA alone */

@@ -30,6 +30,7 @@ enum {
     HEAP_TEXT = 256,
     HEAP_STYLES = 256,    /* a power of two is not needed; collisions do no harm */
     HEAP_STYLE_COUNT = 5, /* see style.h */
+    HEAP_NAMES = 128,     /* of kernels */
 };
 
 #define HEAP_ALIGNED __attribute__((aligned(HEAP_LINE)))
@@ -151,6 +152,13 @@ typedef struct heap_abort {
     char text[HEAP_TEXT];
 } heap_abort;
 
+/* See names.h. */
+typedef struct heap_name {
+    _Atomic uint64_t identity; /* 0: free */
+    _Atomic uint32_t written;
+    char text[116];
+} heap_name;
+
 typedef struct heap_header {
     uint64_t magic;
     uint64_t bytes;
@@ -171,6 +179,7 @@ typedef struct heap_header {
     HEAP_ALIGNED _Atomic uint32_t parked; /* calls that wait for a resource */
     HEAP_ALIGNED heap_abort abort;
     _Atomic uint64_t cpus[CPU_WORDS]; /* that some process may run on */
+    heap_name names[HEAP_NAMES];
 } heap_header;
 
 typedef struct oriel_heap {

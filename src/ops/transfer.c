@@ -4,6 +4,7 @@
 #include "base/copy.h"
 #include "base/sys.h"
 #include "core/style.h"
+#include "ops/kernel.h"
 
 enum { HUGE_PAGE = 2 << 20, HUGE_FROM = 4 << 20 };
 
@@ -55,6 +56,8 @@ oriel_status oriel_transfer_expose(oriel_request *request)
 {
     heap_member *member = &oriel_heap_members(&request->comm->heap, request->cell)[request->index];
 
+    if (request->op.kernel != NULL)
+        return oriel_kernel_expose(request);
     advise_result(request);
     request->style = request->cell->style;
     if (request->op.ragged != NULL && request->record.mode == ORIEL_MODE_STAGED)
@@ -76,6 +79,8 @@ oriel_status oriel_transfer_expose(oriel_request *request)
 
 oriel_status oriel_transfer_step(oriel_request *request)
 {
+    if (request->record.mode == ORIEL_MODE_KERNEL)
+        return oriel_kernel_step(request);
     if (request->record.mode == ORIEL_MODE_EAGER)
         return eager_step(request);
     if (request->record.mode == ORIEL_MODE_DIRECT)

@@ -3,6 +3,8 @@
 
 #include "base/log.h"
 #include "base/sys.h"
+#include "core/names.h"
+#include "ops/kernel.h"
 #include "ops/verdict.h"
 
 static int process_of(const oriel_comm *comm, int rank)
@@ -27,7 +29,8 @@ static int missing_rank(const oriel_request *request)
     return index >= 0 ? group->ranks[index] : -1;
 }
 
-static void describe_record(const oriel_record *record, char *out, size_t len)
+static void describe_record(const oriel_comm *comm, const oriel_record *record, char *out,
+                            size_t len)
 {
     const char *kind = oriel_kind_name(record->kind);
     const char *dtype = oriel_dtype_name((oriel_dtype)record->dtype);
@@ -53,6 +56,9 @@ static void describe_record(const oriel_record *record, char *out, size_t len)
     case ORIEL_KIND_RAGGED_ALL_TO_ALL:
         snprintf(out, len, "%s of rows of %llu bytes of %s in %llu slices for each member", kind,
                  bytes, dtype, shape);
+        break;
+    case ORIEL_KIND_KERNEL:
+        oriel_name_find(&comm->heap, shape, out, len);
         break;
     default:
         snprintf(out, len, "%s of %llu bytes of %s", kind, bytes, dtype);
@@ -112,13 +118,25 @@ static int differs(oriel_request *request, double now)
     return request->suspicions >= 2;
 }
 
+/* All have come, and it is the kernel that takes so long. */
+static int runs_kernel(const oriel_request *request)
+{
+    return request->op.kernel != NULL && request->state == REQUEST_TRANSFER;
+}
+
 static void warn(oriel_request *request, double waited)
 {
     char what[128];
     char last[200] = "";
     int rank = missing_rank(request);
 
-    describe_record(&request->record, what, sizeof what);
+    describe_record(request->comm, &request->record, what, sizeof what);
+    if (runs_kernel(request)) {
+        oriel_kernel_describe(request, last, sizeof last);
+        oriel_log(ORIEL_LOG_WARN, "rank %d is in %s for %.0f s; %s", request->rank, what, waited,
+                  last);
+        return;
+    }
     if (rank < 0) {
         oriel_log(ORIEL_LOG_WARN, "rank %d waits for room in the heap for %.0f s, in %s",
                   request->rank, waited, what);
@@ -163,8 +181,8 @@ static void abort_different(oriel_comm *comm, const oriel_record *a, int rank_a,
     char first[128];
     char second[128];
 
-    describe_record(a, first, sizeof first);
-    describe_record(b, second, sizeof second);
+    describe_record(comm, a, first, sizeof first);
+    describe_record(comm, b, second, sizeof second);
     oriel_comm_abort(comm, ORIEL_ERR_MISMATCH, rank_b, process_of(comm, rank_b),
                      "rank %d asked for %s, rank %d for %s", rank_a, first, rank_b, second);
 }
@@ -187,7 +205,7 @@ void oriel_verdict_differ(const oriel_request *request, int index)
         abort_different(comm, &request->record, request->rank, theirs, rank);
         return;
     }
-    describe_record(theirs, text, sizeof text);
+    describe_record(comm, theirs, text, sizeof text);
     oriel_comm_abort(comm, ORIEL_ERR_MISMATCH, rank, process_of(comm, rank),
                      "ranks %d and %d both ask for %s, but their broadcasts or permutations "
                      "before it differed",
@@ -208,6 +226,11 @@ void oriel_verdict_abort(const oriel_request *request, int why)
     }
     if (why == VERDICT_LEFT)
         oriel_comm_abort_gone(comm, process);
+    if (why == VERDICT_LATE && runs_kernel(request)) {
+        oriel_kernel_describe(request, last, sizeof last);
+        oriel_comm_abort(comm, ORIEL_ERR_TIMEOUT, rank, process, "%s, after %.1f s", last,
+                         comm->timeout);
+    }
     if (why == VERDICT_LATE && rank >= 0) {
         oriel_trace_describe(comm, rank, last, sizeof last);
         oriel_comm_abort(comm, ORIEL_ERR_TIMEOUT, rank, process,
@@ -257,7 +280,7 @@ oriel_status oriel_verdict_revoked(const oriel_request *request)
         oriel_verdict_mismatch(request->group, request->cell);
     oriel_comm_abort(request->comm, ORIEL_ERR_REVOKED, -1, -1, "an operation was revoked");
     record = oriel_comm_abort_record(request->comm);
-    describe_record(&request->record, what, sizeof what);
+    describe_record(request->comm, &request->record, what, sizeof what);
     if (record == NULL)
         return oriel_fail(ORIEL_ERR_REVOKED, "%s on rank %d (process %d): the comm was revoked",
                           what, request->rank, request->comm->process);
