@@ -27,6 +27,7 @@ from oriel._exchange import all_to_all, broadcast, permute  # noqa: E402
 from oriel._gather import all_gather, reduce_scatter  # noqa: E402
 from oriel._kernel import kernel  # noqa: E402
 from oriel._lib import OrielError, Status, version  # noqa: E402
+from oriel._op import op  # noqa: E402
 from oriel._ragged import ragged_all_to_all  # noqa: E402
 from oriel._world import (  # noqa: E402
     check,
@@ -55,6 +56,7 @@ __all__ = [
     "kernel",
     "local_size",
     "num_processes",
+    "op",
     "permute",
     "process_id",
     "ragged_all_to_all",

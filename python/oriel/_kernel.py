@@ -79,18 +79,17 @@ class Kernels:
         return f"<kernels of {self._path}: {', '.join(map(str, self._kernels.values()))}>"
 
 
-class Kernel:
-    """One kernel; see oriel.kernel for how it is called."""
+class Function:
+    """What kernels and host functions have in common: the call, and its derivative."""
 
-    def __init__(self, signature, number):
-        self.name = signature.name
-        self._signature = signature
-        self._number = number
+    def __init__(self, label, name, number):
+        self.name = name
+        self._label = label  # for messages
+        self._number = number  # what all processes know it by
         self._rule = None
 
     def __call__(self, *operands, out=None, axis_name=None, replicated=False, **attributes):
-        label = f"kernel {self.name}"
-        axes = _primitive.find_axes(label, axis_name)
+        axes = _primitive.find_axes(self._label, axis_name)
         operands = self._check_operands(operands)
         params = {
             "kernel": self,
@@ -107,14 +106,14 @@ class Kernel:
         return results[0] if len(results) == 1 else tuple(results)
 
     def defvjp(self, rule):
-        """Gives the kernel a derivative, and returns it, so that it can be a decorator:
+        """Gives it a derivative, and returns the rule, so that it can be a decorator:
 
             @mine.defvjp
             def backward(operands, results, cotangents, **call):
                 return (...,)      # one cotangent for each operand, None for zero
 
         `operands`, `results` and `cotangents` are tuples; `call` has the attributes
-        and axis_name. Without a rule a gradient through the kernel is an error."""
+        and axis_name. Without a rule a gradient is an error."""
         self._rule = rule
         return rule
 
@@ -134,7 +133,7 @@ class Kernel:
             found = rule(operands, tuple(results), tuple(cotangents), **keywords)
             if not isinstance(found, (tuple, list)) or len(found) != len(operands):
                 raise TypeError(
-                    f"kernel {self.name}: its vjp rule must return a tuple of {len(operands)} "
+                    f"{self._label}: its vjp rule must return a tuple of {len(operands)} "
                     f"cotangents, one for each operand; got {found!r}"
                 )
             return tuple(found)
@@ -142,20 +141,35 @@ class Kernel:
         call.defvjp(forward, backward)
         return call
 
+    # Programs are equal if they run the same source.
+    def __eq__(self, other):
+        return isinstance(other, Function) and self._number == other._number
+
+    def __hash__(self):
+        return hash(self._number)
+
+
+class Kernel(Function):
+    """One kernel; see oriel.kernel for how it is called."""
+
+    def __init__(self, signature, number):
+        super().__init__(f"kernel {signature.name}", signature.name, number)
+        self._signature = signature
+
     # ---- arguments --------------------------------------------------------------
 
     def _check_operands(self, operands):
         wanted = self._signature.operands
         if len(operands) != len(wanted):
             raise TypeError(
-                f"kernel {self.name} takes {len(wanted)} operands ("
+                f"{self._label} takes {len(wanted)} operands ("
                 f"{', '.join(p.name for p in wanted)}), got {len(operands)}"
             )
         for p, operand in zip(wanted, operands):
-            _primitive.check_array(f"kernel {self.name}", operand, p.name)
+            _primitive.check_array(self._label, operand, p.name)
             if jax.typeof(operand).dtype != p.dtype:
                 raise TypeError(
-                    f"kernel {self.name}: operand {p.name} is {jax.typeof(operand).str_short()}, "
+                    f"{self._label}: operand {p.name} is {jax.typeof(operand).str_short()}, "
                     f"the kernel takes const {p.type} *, which is {p.dtype}"
                 )
         return operands
@@ -166,11 +180,11 @@ class Kernel:
         shape = jax.typeof(operands[0]).shape
         if out is None:
             out = [shape] * len(results)
-        elif len(results) == 1 and not _is_list_of_shapes(out):
+        elif len(results) == 1 and not is_list_of_shapes(out):
             out = [out]
         if not isinstance(out, (tuple, list)) or len(out) != len(results):
             raise TypeError(
-                f"kernel {self.name} has {len(results)} results "
+                f"{self._label} has {len(results)} results "
                 f"({', '.join(p.name for p in results)}), out is {out!r}"
             )
         return tuple(self._check_out(p, given) for p, given in zip(results, out))
@@ -179,7 +193,7 @@ class Kernel:
         if hasattr(given, "shape") and hasattr(given, "dtype"):
             if np.dtype(given.dtype) != p.dtype:
                 raise TypeError(
-                    f"kernel {self.name}: out for {p.name} has dtype {given.dtype}, the kernel "
+                    f"{self._label}: out for {p.name} has dtype {given.dtype}, the kernel "
                     f"writes {p.type} *, which is {p.dtype}"
                 )
             given = given.shape
@@ -188,7 +202,7 @@ class Kernel:
             shape = tuple(map(operator.index, given))
         except TypeError:
             raise TypeError(
-                f"kernel {self.name}: out for {p.name} must be a shape or a "
+                f"{self._label}: out for {p.name} must be a shape or a "
                 f"jax.ShapeDtypeStruct, got {given!r}"
             ) from None
         return shape, p.dtype
@@ -199,15 +213,15 @@ class Kernel:
         for name in attributes:
             if name not in (p.name for p in wanted):
                 have = ", ".join(p.name for p in wanted) or "none"
-                raise TypeError(f"kernel {self.name} has no attribute {name!r}; it has {have}")
+                raise TypeError(f"{self._label} has no attribute {name!r}; it has {have}")
         numbers, text = [], b""
         for p in wanted:
             if p.name not in attributes:
-                raise TypeError(f"kernel {self.name}: attribute {p.name!r} ({p.type}) is missing")
+                raise TypeError(f"{self._label}: attribute {p.name!r} ({p.type}) is missing")
             value = attributes[p.name]
             if isinstance(value, jax.core.Tracer):
                 raise TypeError(
-                    f"kernel {self.name}: attribute {p.name!r} must be known when the program is "
+                    f"{self._label}: attribute {p.name!r} must be known when the program is "
                     f"traced, got {value}: make it an operand"
                 )
             if p.kind == "string":
@@ -220,7 +234,7 @@ class Kernel:
 
     def _string(self, p, value):
         if not isinstance(value, str) or "\0" in value:
-            raise TypeError(f"kernel {self.name}: attribute {p.name!r} is text, got {value!r}")
+            raise TypeError(f"{self._label}: attribute {p.name!r} is text, got {value!r}")
         return value.encode() + b"\0"
 
     def _number_of(self, p, value):
@@ -231,12 +245,12 @@ class Kernel:
         except (TypeError, ValueError):
             what = "a number" if p.kind == "real" else "a whole number"
             raise TypeError(
-                f"kernel {self.name}: attribute {p.name!r} ({p.type}) is {what}, got {value!r}"
+                f"{self._label}: attribute {p.name!r} ({p.type}) is {what}, got {value!r}"
             ) from None
         least, most = _source.INTEGERS[p.type]
         if not least <= number <= most:
             raise ValueError(
-                f"kernel {self.name}: attribute {p.name!r} ({p.type}) goes from {least} to {most}, "
+                f"{self._label}: attribute {p.name!r} ({p.type}) goes from {least} to {most}, "
                 f"got {number}"
             )
         return number
@@ -247,17 +261,10 @@ class Kernel:
             f"{'*' * (p.kind in ('operand', 'result', 'string'))}{p.name}"
             for p in self._signature.parameters
         )
-        return f"<kernel {self.name}({parameters})>"
-
-    # Programs are equal if they run the same source.
-    def __eq__(self, other):
-        return isinstance(other, Kernel) and self._number == other._number
-
-    def __hash__(self):
-        return hash(self._number)
+        return f"<{self._label}({parameters})>"
 
 
-def _is_list_of_shapes(out):
+def is_list_of_shapes(out):
     return isinstance(out, (tuple, list)) and any(
         hasattr(entry, "shape") or isinstance(entry, (tuple, list)) for entry in out
     )
@@ -278,7 +285,7 @@ def _abstract_eval(*avals, kernel, outs, values, axes, replicated):
     effects = _primitive.axis_effects(axes)
     for shape, dtype in outs:
         aval, _ = _primitive.result_type(
-            f"kernel {kernel.name}", avals[0], axes, lead=shape, drop=avals[0].ndim
+            kernel._label, avals[0], axes, lead=shape, drop=avals[0].ndim
         )
         if replicated:
             aval, more = _compat.reduced_type(aval, _primitive.split_mapped(axes)[0])
@@ -289,7 +296,7 @@ def _abstract_eval(*avals, kernel, outs, values, axes, replicated):
 
 def _jvp(primals, tangents, *, kernel, **params):
     raise TypeError(
-        f"kernel {kernel.name} has no derivative: give it one with {kernel.name}.defvjp(rule), or "
+        f"{kernel._label} has no derivative: give it one with {kernel.name}.defvjp(rule), or "
         "stop the gradient with jax.lax.stop_gradient"
     )
 
@@ -297,7 +304,7 @@ def _jvp(primals, tangents, *, kernel, **params):
 def _batch(axis_data, args, dims, *, kernel, axes, **params):
     if axes is not None and axis_data.name in axes:
         raise NotImplementedError(
-            f"kernel {kernel.name} over {axis_data.name!r}, an axis of vmap: its ranks are devices"
+            f"{kernel._label} over {axis_data.name!r}, an axis of vmap: its ranks are devices"
         )
     mapped = [jnp.moveaxis(x, d, 0) for x, d in zip(args, dims) if d is not None]
 

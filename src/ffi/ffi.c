@@ -261,6 +261,11 @@ oriel_status oriel_ffi_kernel(uint64_t hash, const char *name, void (*entry)(voi
     return oriel_kernel_register(hash, name, (oriel_kernel_entry)(void (*)(void))entry);
 }
 
+oriel_status oriel_ffi_op(uint64_t hash, const char *name, oriel_status (*op)(struct oriel_call *))
+{
+    return oriel_host_op_register(hash, name, op);
+}
+
 void *oriel_ffi_empty(xla_frame *frame)
 {
     frame_answer_metadata(frame, 0);

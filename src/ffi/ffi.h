@@ -56,6 +56,11 @@ ORIEL_API void oriel_ffi_detach(double patience_s);
  * ORIEL_ENTRY in oriel/kernel.h. `entry` stays for good. */
 ORIEL_API oriel_status oriel_ffi_kernel(uint64_t hash, const char *name, void (*entry)(void *));
 
+/* The same for a host function: see oriel/op.h. */
+struct oriel_call;
+ORIEL_API oriel_status oriel_ffi_op(uint64_t hash, const char *name,
+                                    oriel_status (*op)(struct oriel_call *));
+
 /* Called by the lowering rule with the attributes it writes: instructions that
  * XLA instantiates from now on belong to another program than earlier ones. */
 ORIEL_API void oriel_ffi_lowering(int64_t module, int64_t site);

@@ -271,6 +271,9 @@ static oriel_status kernel_buffer_of(const xla_buffer *from, int number, const c
     to->data = from->data;
     to->count = elements(from);
     to->dtype = (oriel_dtype)dtype;
+    to->ndim = (int)from->rank;
+    for (int d = 0; d < to->ndim && d < KERNEL_DIMS; d++)
+        to->dims[d] = from->dims[d];
     return ORIEL_OK;
 }
 

@@ -38,13 +38,12 @@ const oriel_kernel *oriel_kernel_find(uint64_t hash)
     return kernel;
 }
 
-oriel_status oriel_kernel_register(uint64_t hash, const char *name, oriel_kernel_entry entry)
+static oriel_status add(uint64_t hash, const char *name, oriel_kernel_entry entry,
+                        oriel_op_function op)
 {
     oriel_kernel *kernel;
     oriel_status st = ORIEL_OK;
 
-    if (name == NULL || entry == NULL)
-        return oriel_fail(ORIEL_ERR_INVALID, "%s is NULL", name == NULL ? "name" : "entry");
     pthread_mutex_lock(&registry_lock);
     kernel = find_locked(hash);
     if (kernel == NULL) {
@@ -56,12 +55,33 @@ oriel_status oriel_kernel_register(uint64_t hash, const char *name, oriel_kernel
             registry = kernel;
         }
     }
-    if (kernel != NULL)
+    if (kernel != NULL) {
         kernel->entry = entry;
-    else
+        kernel->op = op;
+    } else {
         st = oriel_fail(ORIEL_ERR_SYSTEM, "out of memory for kernel %s", name);
+    }
     pthread_mutex_unlock(&registry_lock);
     return st;
+}
+
+oriel_status oriel_kernel_register(uint64_t hash, const char *name, oriel_kernel_entry entry)
+{
+    if (name == NULL || entry == NULL)
+        return oriel_fail(ORIEL_ERR_INVALID, "%s is NULL", name == NULL ? "name" : "entry");
+    return add(hash, name, entry, NULL);
+}
+
+oriel_status oriel_host_op_register(uint64_t hash, const char *name, oriel_op_function op)
+{
+    if (name == NULL || op == NULL)
+        return oriel_fail(ORIEL_ERR_INVALID, "%s is NULL", name == NULL ? "name" : "op");
+    return add(hash, name, oriel_host_op_run, op);
+}
+
+static const char *kind_of(const oriel_kernel *kernel)
+{
+    return kernel->op != NULL ? "op" : "kernel";
 }
 
 /* ---- a call ------------------------------------------------------------------------- */
@@ -101,17 +121,23 @@ oriel_status oriel_kernel_call_create(const oriel_kernel *kernel, oriel_crew *cr
                                       int num_operands, int num_results, const int64_t *values,
                                       oriel_kernel_call **call_p)
 {
-    int num_threads = (int)oriel_config_number(ORIEL_OPT_TEAM);
-    struct layout at = layout_of(n, num_operands + num_results, num_threads);
-    char *base = oriel_sys_now->alloc(at.bytes);
-    oriel_kernel_call *call = (oriel_kernel_call *)(void *)base;
+    int num_buffers = num_operands + num_results;
+    int num_threads = kernel->op != NULL ? 1 : (int)oriel_config_number(ORIEL_OPT_TEAM);
+    struct layout at = layout_of(n, num_buffers, num_threads);
+    oriel_kernel_call *call;
+    char *base;
 
+    if (num_buffers > KERNEL_MAX_BUFFERS)
+        return oriel_fail(ORIEL_ERR_INVALID, "%s %s has %d operands and results, more than %d",
+                          kind_of(kernel), kernel->name, num_buffers, (int)KERNEL_MAX_BUFFERS);
+    base = oriel_sys_now->alloc(at.bytes);
+    call = (oriel_kernel_call *)(void *)base;
     if (call == NULL)
         return oriel_fail(ORIEL_ERR_SYSTEM, "out of memory for a call of kernel %s", kernel->name);
     call->kernel = kernel;
     call->crew = crew;
     call->num_operands = num_operands;
-    call->num_buffers = num_operands + num_results;
+    call->num_buffers = num_buffers;
     call->buffers = (kernel_buffer *)(void *)(base + at.buffers);
     call->reach = (oriel_buffer *)(void *)(base + at.reach);
     call->peers = (void **)(void *)(base + at.peers);
@@ -133,7 +159,7 @@ void oriel_kernel_call_destroy(oriel_kernel_call *call)
 /* "kernel halo(f32[64]) -> f32[64]": what the others see if they ask for something else. */
 static void describe(const oriel_kernel_call *call, char *out, size_t len)
 {
-    size_t used = (size_t)snprintf(out, len, "kernel %s(", call->kernel->name);
+    size_t used = (size_t)snprintf(out, len, "%s %s(", kind_of(call->kernel), call->kernel->name);
 
     for (int i = 0; i < call->num_buffers && used < len; i++) {
         const kernel_buffer *buffer = &call->buffers[i];
@@ -202,6 +228,7 @@ oriel_status oriel_kernel_expose(oriel_request *request)
     call->comm = request->comm;
     call->group = request->group;
     call->cell = request->cell;
+    call->deadline = request->begun + request->comm->timeout;
     if (!request->group->one_process)
         return expose_area(request, member);
     member->send = call;
@@ -316,7 +343,10 @@ static oriel_status check_trouble(const oriel_kernel_call *call)
 
     switch (atomic_load(&call->trouble)) {
     case ORIEL_TROUBLE_NONE:
-        return ORIEL_OK;
+        if (call->status == ORIEL_OK)
+            return ORIEL_OK;
+        return oriel_fail(call->status, "op %s: %s", name,
+                          call->error[0] ? call->error : oriel_status_name(call->status));
     case ORIEL_TROUBLE_POINTER:
         return oriel_fail(ORIEL_ERR_INVALID,
                           "kernel %s asked about a pointer that is in none of its operands and "
@@ -347,6 +377,9 @@ static oriel_status begin(oriel_request *request)
 {
     oriel_status st;
 
+    /* A call that cannot succeed reads nothing that others may be leaving half done. */
+    if (oriel_comm_aborted(request->comm))
+        oriel_cell_revoke(request->cell);
     if (!oriel_cell_claim(request->cell))
         return ORIEL_ERR_REVOKED;
     connect_all(request);
@@ -368,12 +401,12 @@ oriel_status oriel_kernel_step(oriel_request *request)
     if (!atomic_load(&call->ended))
         return ORIEL_IN_PROGRESS;
     if (!call->counted) {
-        st = check_trouble(call);
-        if (st != ORIEL_OK)
-            return give_up(request, st);
         /* Its waits were cut short, so what it has done is nothing to go by. */
         if (oriel_comm_aborted(request->comm))
             return oriel_cell_revoke(request->cell) ? ORIEL_ERR_REVOKED : ORIEL_IN_PROGRESS;
+        st = check_trouble(call);
+        if (st != ORIEL_OK)
+            return give_up(request, st);
         atomic_store(
             &oriel_heap_members(&request->comm->heap, request->cell)[request->index].published, 1);
         if (!oriel_cell_finish(request->cell, 1))
@@ -413,12 +446,15 @@ int oriel_kernel_quiet(const oriel_request *request)
     return 0;
 }
 
-void oriel_kernel_poison(const oriel_request *request)
+/* The area is given back as well: peers may still write there, but whoever takes it now
+ * is in a call that fails, since the comm is revoked. */
+void oriel_kernel_fail(oriel_request *request)
 {
-    const oriel_kernel_call *call = request->op.kernel;
+    oriel_kernel_call *call = request->op.kernel;
 
     for (int i = call->num_operands; i < call->num_buffers; i++)
         oriel_poison(call->buffers[i].data, call->buffers[i].count, call->buffers[i].dtype);
+    oriel_arena_give(request->comm, request->rank, &call->area);
 }
 
 void oriel_kernel_describe(const oriel_request *request, char *out, size_t len)

@@ -16,16 +16,24 @@
 /* The entry that ORIEL_ENTRY makes. */
 typedef void (*oriel_kernel_entry)(oriel_team *team);
 
+/* A person's host function: see oriel/op.h. */
+struct oriel_call;
+typedef oriel_status (*oriel_op_function)(struct oriel_call *call);
+
+enum { KERNEL_MAX_BUFFERS = 64, KERNEL_MAX_ATTRIBUTES = 64, KERNEL_DIMS = 8, KERNEL_TEXT = 256 };
+
 typedef struct oriel_kernel {
     uint64_t hash; /* of its source and its name; equal on all processes */
     char name[64];
     oriel_kernel_entry entry;
+    oriel_op_function op; /* NULL: it is a kernel */
     struct oriel_kernel *next;
 } oriel_kernel;
 
 /* Local: makes a kernel known to this process, for good. The same hash again replaces
  * the entry. */
 oriel_status oriel_kernel_register(uint64_t hash, const char *name, oriel_kernel_entry entry);
+oriel_status oriel_host_op_register(uint64_t hash, const char *name, oriel_op_function op);
 /* NULL: unknown. */
 const oriel_kernel *oriel_kernel_find(uint64_t hash);
 
@@ -35,6 +43,8 @@ typedef struct kernel_buffer {
     size_t count;
     oriel_dtype dtype;
     size_t at; /* in the area, where there is one */
+    int ndim;  /* host functions alone */
+    int64_t dims[KERNEL_DIMS];
 } kernel_buffer;
 
 typedef struct kernel_thread {
@@ -70,6 +80,9 @@ typedef struct oriel_kernel_call {
     _Atomic uint32_t sync_arrived, sync_round, sync_sleepers;
     _Atomic uint32_t trouble;
     _Atomic int64_t trouble_value;
+    double deadline;     /* by oriel_now */
+    oriel_status status; /* of a host function ... */
+    char error[KERNEL_TEXT];
 } oriel_kernel_call;
 
 /* Local: a call of a group of `n`. The caller fills `buffers`, then calls
@@ -89,12 +102,18 @@ oriel_status oriel_kernel_expose(oriel_request *request);
 oriel_status oriel_kernel_step(oriel_request *request);
 /* After a failure: nobody touches this rank's memory any more. */
 int oriel_kernel_quiet(const oriel_request *request);
-void oriel_kernel_poison(const oriel_request *request);
+/* Poisons the results. */
+void oriel_kernel_fail(oriel_request *request);
 /* What holds the call up, as a sentence: for who gives up. */
 void oriel_kernel_describe(const oriel_request *request, char *out, size_t len);
 
 /* ---- team.c ------------------------------------------------------------------------ */
 
 extern const oriel_team_calls oriel_team_calls_host;
+
+/* ---- host_op.c -------------------------------------------------------------------- */
+
+/* The entry of all host functions. */
+void oriel_host_op_run(oriel_team *team);
 
 #endif

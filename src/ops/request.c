@@ -139,7 +139,7 @@ static oriel_status fail(oriel_request *request, oriel_status code)
         oriel_poison(request->op.recv, oriel_op_recv_count(&request->op, request->group->n),
                      request->op.dtype);
     if (request->op.kernel != NULL)
-        oriel_kernel_poison(request);
+        oriel_kernel_fail(request);
     oriel_request_drop(request);
     oriel_trace_end(request->trace, TRACE_FAILED);
     return code;

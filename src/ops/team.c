@@ -19,8 +19,10 @@ static int has_failed(const oriel_kernel_call *call)
            oriel_comm_aborted(call->comm);
 }
 
+/* Who asks is in a loop, and may be waiting for who needs this core. */
 static int team_failed(const oriel_team *team)
 {
+    oriel_relax(1);
     return has_failed(call_of(team));
 }
 

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from jax import lax
 from jax.sharding import PartitionSpec as P
-from support import SOAK, assert_bits, assert_same, make_mesh, over
+from support import SOAK, assert_bits, assert_same, make_mesh, over, run_processes
 import cases
 from kernels import KERNELS, TYPES, several
 
@@ -233,3 +233,16 @@ def test_what_is_shown():
         kernels.nothing
     with pytest.raises(TypeError, match="several kernels, name one: it has reduce"):
         kernels(jnp.zeros(8, jnp.float32))
+
+
+# ---- several processes ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize("processes, devices", [(2, 2), (3, 1)])
+@pytest.mark.parametrize("seed", range(10 if SOAK else 1))
+def test_processes(processes, devices, seed):
+    status, output, reports = run_processes(
+        "kernel_any.py", 40 if SOAK else 12, seed, processes=processes, devices=devices,
+        JAX_ENABLE_X64="1", ORIEL_JITTER="50" if seed else "0")
+    assert status == 0, output
+    assert reports == {i: [{"wrong": []}] for i in range(processes)}, output

@@ -1,4 +1,4 @@
-"""The kernels of tests/jax/kernels, by dtype and reduction."""
+"""The kernels of tests/kernels, by dtype and reduction."""
 
 import functools
 import pathlib
@@ -6,7 +6,7 @@ import pathlib
 import numpy as np
 import oriel
 
-KERNELS = pathlib.Path(__file__).resolve().parents[1] / "kernels"
+KERNELS = pathlib.Path(__file__).resolve().parents[2] / "kernels"
 TYPES = {
     "float32": "float",
     "float64": "double",
