@@ -4,7 +4,7 @@
  * all ranks are there when a kernel begins, so there is nothing to wait for. */
 ORIEL_KERNEL(one_shot)(oriel_team *team, const float *x, float *y, float scale)
 {
-    oriel_for_each(i, team, oriel_count(team, x)) {
+    oriel_for_each (i, team, oriel_count(team, x)) {
         float sum = oriel_peer(team, x, 0)[i];
 
         for (int r = 1; r < oriel_size(team); r++)

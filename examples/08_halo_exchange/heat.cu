@@ -9,22 +9,22 @@ enum { FROM_ABOVE, FROM_BELOW }; /* signals: a neighbour has done one more step 
 ORIEL_KERNEL(heat)(oriel_team *team, const float *u, float *a, float *b, int64_t cols,
                    int64_t steps, float k)
 {
-    int64_t rows = (int64_t)oriel_count(team, u) / cols;
+    size_t n = (size_t)cols, rows = oriel_count(team, u) / n;
     int up = oriel_rank(team) - 1;
     int down = oriel_rank(team) + 1 < oriel_size(team) ? oriel_rank(team) + 1 : -1;
 
     for (int64_t s = 0; s < steps; s++) {
         float *to = (steps - s) % 2 ? a : b;
-        const float *above = up < 0 ? u : oriel_peer(team, u, up) + (rows - 1) * cols;
+        const float *above = up < 0 ? u : oriel_peer(team, u, up) + (rows - 1) * n;
         const float *below = down < 0 ? u : oriel_peer(team, u, down);
 
-        oriel_for_each(i, team, (size_t)(rows * cols)) {
-            int64_t row = (int64_t)i / cols, col = (int64_t)i % cols;
-            float n = row > 0 ? u[i - cols] : up < 0 ? 0 : above[col];
-            float e = row < rows - 1 ? u[i + cols] : down < 0 ? 0 : below[col];
-            float w = col > 0 ? u[i - 1] : 0, o = col < cols - 1 ? u[i + 1] : 0;
+        oriel_for_each_2d (row, col, team, rows, n) {
+            size_t i = row * n + col;
+            float north = row > 0 ? u[i - n] : up < 0 ? 0 : above[col];
+            float south = row < rows - 1 ? u[i + n] : down < 0 ? 0 : below[col];
+            float west = col > 0 ? u[i - 1] : 0, east = col < n - 1 ? u[i + 1] : 0;
 
-            to[i] = u[i] + k * (n + e + w + o - 4 * u[i]);
+            to[i] = u[i] + k * (north + south + west + east - 4 * u[i]);
         }
 
         /* My part of the step is done: tell the neighbours, wait for theirs. Then

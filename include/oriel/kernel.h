@@ -288,6 +288,21 @@ ORIEL_FN size_t oriel_share_step(const oriel_team *team)
     for (size_t i = oriel_share_begin(team, n), i##_end = oriel_share_end(team, n); i < i##_end;   \
          i += oriel_share_step(team))
 
+/* The same for two dimensions, a CPU's threads taking whole rows: the loop over `col` is
+ * the inner one, and needs no division to find its place. */
+#if defined(__CUDACC__)
+#define oriel_for_each_2d(row, col, team, rows, cols)                                              \
+    for (size_t row##_at = oriel_thread(team); row##_at < (size_t)(rows) * (size_t)(cols);         \
+         row##_at += oriel_threads(team))                                                          \
+        for (size_t row = row##_at / (size_t)(cols), col = row##_at % (size_t)(cols),              \
+                    row##_once = 1;                                                                \
+             row##_once; row##_once = 0)
+#else
+#define oriel_for_each_2d(row, col, team, rows, cols)                                              \
+    oriel_for_each (row, team, (size_t)(rows))                                                     \
+        for (size_t col = 0; col < (size_t)(cols); col++)
+#endif
+
 /* ---- waiting, as the platform does it -------------------------------------------------- */
 
 #if defined(__CUDACC__)

@@ -83,7 +83,8 @@ struct oriel_call {
 
 /* Where `rank` has what `pointer`, into an operand or result of this rank, points to;
  * NULL: it points into none, or there is no such rank. */
-static inline void *oriel_call_peer(const oriel_call *call, const void *pointer, int rank)
+static inline __attribute__((unused)) void *oriel_call_peer(const oriel_call *call,
+                                                            const void *pointer, int rank)
 {
     for (int i = 0; rank >= 0 && rank < call->size && i < call->num_operands + call->num_results;
          i++) {
@@ -98,7 +99,8 @@ static inline void *oriel_call_peer(const oriel_call *call, const void *pointer,
 }
 
 /* The attribute of that name; NULL: there is none. */
-static inline const oriel_call_attribute *oriel_call_find(const oriel_call *call, const char *name)
+static inline __attribute__((unused)) const oriel_call_attribute *
+oriel_call_find(const oriel_call *call, const char *name)
 {
     for (int i = 0; i < call->num_attributes; i++) {
         if (strcmp(call->attributes[i].name, name) == 0)
@@ -108,10 +110,11 @@ static inline const oriel_call_attribute *oriel_call_find(const oriel_call *call
 }
 
 /* `return oriel_call_fail(call, ORIEL_ERR_INVALID, "x has %zu elements", n);` */
-static inline oriel_status oriel_call_fail(oriel_call *call, oriel_status code, const char *format,
-                                           ...) __attribute__((format(printf, 3, 4)));
-static inline oriel_status oriel_call_fail(oriel_call *call, oriel_status code, const char *format,
-                                           ...)
+static inline __attribute__((unused)) oriel_status
+oriel_call_fail(oriel_call *call, oriel_status code, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+static inline __attribute__((unused)) oriel_status
+oriel_call_fail(oriel_call *call, oriel_status code, const char *format, ...)
 {
     va_list args;
 

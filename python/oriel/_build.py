@@ -1,6 +1,7 @@
-"""Compiles a person's source for the host, once: the library is kept by content,
-compiler, flags and architecture."""
+"""Compiles a person's source, once: what comes of it is kept by content, compiler,
+flags and architecture."""
 
+import functools
 import hashlib
 import os
 import pathlib
@@ -9,11 +10,13 @@ import shlex
 import subprocess
 import tempfile
 
-from oriel import _source
+from oriel import _nvrtc, _source
 from oriel._lib import OrielError, Status
 
 # -ffp-contract=off: sums have the same bits on every machine.
 FLAGS = ("-std=gnu11", "-O3", "-fPIC", "-shared", "-ffp-contract=off", "-Wall")
+# Functions without a space are the device's: an author's helpers are plain C.
+CUDA_FLAGS = ("--std=c++17", "--device-as-default-execution-space", "--fmad=false")
 _MOST_LINES = 30
 
 
@@ -24,15 +27,35 @@ def compiler():
 
 def for_host(source, flags=()):
     """The path of the library of `source`."""
-    command = [*compiler(), *FLAGS, *flags, f"-I{_source.include_folder()}"]
-    command += [f"-D{name}={value}" for name, value in source.defines]
-    parts = [source.digest, source.unit(), repr(command), _version(command[0]), platform.machine()]
-    key = hashlib.sha256(repr(parts).encode()).hexdigest()
+    tuned = ["-march=native"] if platform.machine() == "x86_64" else []
+    command = [*compiler(), *FLAGS, *tuned, *flags, f"-I{_source.include_folder()}"]
+    key = [repr(command), _version(command[0]), platform.machine(), _processor()]
+    return _kept(source, key, ".so", lambda draft: _run_compiler(source, command, draft))
+
+
+def for_cuda(source, arch, flags=()):
+    """The path of the cubin of `source` for "sm_90" and so on; needs no GPU."""
+    options = [*CUDA_FLAGS, *flags, f"-I{_source.include_folder()}"]
+    key = [repr(options), repr(_nvrtc.version()), arch]
+    return _kept(source, key, ".cubin", lambda draft: _run_nvrtc(source, arch, options, draft))
+
+
+def _kept(source, key, suffix, make):
+    """The file of `key`, made where it is not there: under another name first, so that
+    no process ever loads half a file."""
+    digest = hashlib.sha256(repr([source.digest, source.unit(), *key]).encode()).hexdigest()
     folder = cache_folder()
-    library = folder / f"{source.path.stem}-{key[:32]}.so"
-    if not library.exists():
-        _compile(source, command, folder, library)
-    return library
+    path = folder / f"{source.path.stem}-{digest[:32]}{suffix}"
+    if path.exists():
+        return path
+    handle, draft = tempfile.mkstemp(suffix=suffix, dir=folder)
+    os.close(handle)
+    try:
+        make(draft)
+        os.replace(draft, path)
+    finally:
+        pathlib.Path(draft).unlink(missing_ok=True)
+    return path
 
 
 def cache_folder():
@@ -71,23 +94,39 @@ def _version(command):
     return said.stdout
 
 
-def _compile(source, command, folder, library):
-    """Under another name first, so that no process ever loads half a file."""
-    handle, draft = tempfile.mkstemp(suffix=".so", dir=folder)
-    os.close(handle)
+@functools.cache
+def _processor():
+    """What this machine's processor can do: a folder may be shared with others."""
     try:
-        done = subprocess.run(
-            [*command, "-x", "c", "-", "-o", draft],
-            input=source.unit(),
-            capture_output=True,
-            text=True,
-            errors="replace",
-        )
-        if done.returncode != 0:
-            raise OrielError(_complaint(source, command[0], done.stderr), Status.INVALID)
-        os.replace(draft, library)
-    finally:
-        pathlib.Path(draft).unlink(missing_ok=True)
+        lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return ""
+    wanted = ("model name", "flags", "Features", "CPU part")
+    return "\n".join(sorted({line for line in lines if line.startswith(wanted)}))
+
+
+def _run_compiler(source, command, draft):
+    done = subprocess.run(
+        [*command, "-x", "c", "-", "-o", draft],
+        input=source.unit(),
+        capture_output=True,
+        text=True,
+        errors="replace",
+    )
+    if done.returncode != 0:
+        raise OrielError(_complaint(source, command[0], done.stderr), Status.INVALID)
+
+
+def _run_nvrtc(source, arch, options, draft):
+    try:
+        cubin = _nvrtc.compile(source.unit(), source.path.name, arch, options)
+    except OrielError as error:
+        if error.status != Status.INVALID:
+            raise
+        raise OrielError(
+            _complaint(source, f"NVRTC for {arch}", str(error)), Status.INVALID
+        ) from None
+    pathlib.Path(draft).write_bytes(cubin)
 
 
 def _complaint(source, command, text):

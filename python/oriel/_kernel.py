@@ -20,8 +20,8 @@ def kernel(path, *, defines=None, flags=()):
 
     They are the attributes of what this returns, by name; if there is one only, the
     object itself can be called as well. It is compiled here with `$CC` or `cc`, once
-    for each content: `defines` are given to the compiler as -D, and `flags` as they
-    are.
+    for each content. `defines` are macros, by name, for the file and for the types in
+    its signatures; `flags` are more words for the compiler.
 
         mine = oriel.kernel("mine.cu")
         y = mine(x, scale=2.0, axis_name="x")

@@ -109,8 +109,11 @@ class Source:
         return int.from_bytes(said[:8], "little") >> 1
 
     def unit(self):
-        """What a compiler is given: the author's file, and the ways in."""
-        lines = [f'#include "{self.path}"', '#line 1 "(the way in that oriel generates)"']
+        """What a compiler is given: the author's file, and the ways in. What the caller
+        defines comes after the header, which may use the same names."""
+        lines = ["#include <oriel/kernel.h>"]
+        lines += [f"#define {name} {value}" for name, value in self.defines]
+        lines += [f'#include "{self.path}"', '#line 1 "(the way in that oriel generates)"']
         return "\n".join([*lines, *(s.entry() for s in self.signatures), ""])
 
 

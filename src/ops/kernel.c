@@ -4,11 +4,13 @@
 #include <string.h>
 
 #include "base/config.h"
+#include "base/copy.h"
 #include "base/log.h"
 #include "base/sys.h"
 #include "core/hash.h"
 #include "core/names.h"
 #include "ops/reduce.h"
+#include "ops/transfer.h"
 
 /* How long after a failure a kernel that does not return is reported. */
 #define COMPLAIN_AFTER_S 5.0
@@ -215,7 +217,7 @@ static oriel_status expose_area(oriel_request *request, heap_member *member)
     base = oriel_arena_at(request->comm, request->rank, call->area.at);
     memset(base, 0, ORIEL_BOARD_BYTES(request->group->n));
     for (int i = 0; i < call->num_operands; i++)
-        memcpy(base + call->buffers[i].at, call->buffers[i].data, bytes_of(&call->buffers[i]));
+        oriel_copy(base + call->buffers[i].at, call->buffers[i].data, bytes_of(&call->buffers[i]));
     member->send = (const void *)(uintptr_t)call->area.at;
     return ORIEL_OK;
 }
@@ -228,6 +230,8 @@ oriel_status oriel_kernel_expose(oriel_request *request)
     call->comm = request->comm;
     call->group = request->group;
     call->cell = request->cell;
+    for (int i = call->num_operands; i < call->num_buffers; i++)
+        oriel_transfer_advise(call->buffers[i].data, bytes_of(&call->buffers[i]));
     call->deadline = request->begun + request->comm->timeout;
     if (!request->group->one_process)
         return expose_area(request, member);
@@ -370,7 +374,7 @@ static void copy_out(const oriel_request *request)
         return;
     base = oriel_arena_at(request->comm, request->rank, call->area.at);
     for (int i = call->num_operands; i < call->num_buffers; i++)
-        memcpy(call->buffers[i].data, base + call->buffers[i].at, bytes_of(&call->buffers[i]));
+        oriel_copy(call->buffers[i].data, base + call->buffers[i].at, bytes_of(&call->buffers[i]));
 }
 
 static oriel_status begin(oriel_request *request)

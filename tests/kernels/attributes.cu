@@ -18,10 +18,10 @@ ORIEL_KERNEL(echo)(oriel_team *team, double *numbers, const char *title, int8_t 
                     (double)x[0], (double)oriel_rank(team), (double)oriel_size(team),
                     (double)length(other)};
 
-    oriel_for_each(i, team, sizeof all / sizeof *all) {
+    oriel_for_each (i, team, sizeof all / sizeof *all) {
         numbers[i] = all[i];
     }
-    oriel_for_each(k, team, oriel_count(team, letters)) {
+    oriel_for_each (k, team, oriel_count(team, letters)) {
         letters[k] = (uint8_t)(k < length(title) ? title[k] : 0);
     }
 }

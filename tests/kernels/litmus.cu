@@ -8,10 +8,10 @@ enum { DATA = 16, FLAG = 0, ACK = 1, LOCK = 2, TOTAL = 3, HEADS = 4, SUMS = 5 };
 
 ORIEL_FN void clear(oriel_team *team, int64_t *box, int64_t *wrong)
 {
-    oriel_for_each(i, team, oriel_count(team, box)) {
+    oriel_for_each (i, team, oriel_count(team, box)) {
         box[i] = 0;
     }
-    oriel_for_each(k, team, oriel_count(team, wrong)) {
+    oriel_for_each (k, team, oriel_count(team, wrong)) {
         wrong[k] = 0;
     }
     oriel_barrier(team);
@@ -67,7 +67,7 @@ ORIEL_KERNEL(store_buffering)(oriel_team *team, const int64_t *x, int64_t *box, 
 
     clear(team, box, wrong);
     for (int64_t s = 1; s <= rounds; s++) {
-        oriel_for_each(i, team, n) {
+        oriel_for_each (i, team, n) {
             box[DATA + i] = x[0] + s;
         }
         oriel_barrier(team);
@@ -101,7 +101,7 @@ ORIEL_KERNEL(signals)(oriel_team *team, const int64_t *x, int64_t *box, int64_t 
                 oriel_atomic_add(&wrong[0], (int64_t)1);
         }
         oriel_team_sync(team);
-        oriel_for_each(k, team, n) {
+        oriel_for_each (k, team, n) {
             box[DATA + k] = -1;
         }
         oriel_team_sync(team);
@@ -155,11 +155,11 @@ ORIEL_KERNEL(team_sync)(oriel_team *team, const int64_t *x, int64_t *box, int64_
 
     clear(team, box, wrong);
     for (int64_t s = 1; s <= rounds; s++) {
-        oriel_for_each(i, team, n) {
+        oriel_for_each (i, team, n) {
             box[i] = s * (int64_t)i + x[0];
         }
         oriel_team_sync(team);
-        oriel_for_each(k, team, n) {
+        oriel_for_each (k, team, n) {
             if (box[n - 1 - k] != s * (int64_t)(n - 1 - k) + x[0])
                 oriel_atomic_add(&wrong[0], (int64_t)1);
         }

@@ -1,12 +1,5 @@
-/* What the tests call. T and OP come from -D. */
+/* What the tests call; they define T and OP. */
 #include <oriel/kernel.h>
-
-#ifndef T
-#define T float
-#endif
-#ifndef OP
-#define OP ORIEL_OP_SUM
-#endif
 
 ORIEL_KERNEL(reduce)(oriel_team *team, const T *x, T *y)
 {

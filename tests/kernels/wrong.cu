@@ -7,7 +7,7 @@ ORIEL_KERNEL(never_signals)(oriel_team *team, const float *x, float *y)
         oriel_wait(team, 3, 2);
     if (oriel_rank(team) == 1 && oriel_thread(team) == 0)
         oriel_signal(team, 0, 3, 1);
-    oriel_for_each(i, team, oriel_count(team, x)) {
+    oriel_for_each (i, team, oriel_count(team, x)) {
         y[i] = x[i];
     }
 }
