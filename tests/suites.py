@@ -206,7 +206,7 @@ def suite_model(session):
 # Tests of the command, which wait for graces and deadlines to end.
 COMMAND_TESTS = ("command", "doctor_job", "launchers", "run")
 # Tests that start Python processes and wait for them.
-PROCESS_TESTS = ("failure", "mpirun", "order", "processes", "world")
+PROCESS_TESTS = ("failure", "kernel_cuda", "kernel_errors", "mpirun", "op", "order", "processes", "world")
 
 
 def suite_multi(session):
@@ -270,7 +270,8 @@ def check_contents(wheel):
     names = zipfile.ZipFile(wheel).namelist()
     modules = [path for path in (ROOT / "python").rglob("*") if path.suffix in (".py", ".c", ".h")]
     wanted = ["oriel/lib/liboriel.so", "oriel/lib/pkgconfig/oriel.pc",
-              "oriel/include/oriel/oriel.h", "/scripts/oriel",
+              *[f"oriel/include/oriel/{name}.h" for name in ("oriel", "kernel", "op")],
+              "/scripts/oriel",
               *[path.relative_to(ROOT / "python").as_posix() for path in modules]]
     absent = [name for name in wanted if not any(n.endswith(name) for n in names)]
     return Case("wheel/contents", FAILED if absent else PASSED, f"missing: {', '.join(absent)}")

@@ -42,13 +42,13 @@ def draw(path, before, after):
     except ImportError:
         print("no picture: matplotlib is not installed")
         return
-    figure, axes = plt.subplots(1, 2, figsize=(8, 4), layout="constrained")
+    figure, axes = plt.subplots(1, 2, figsize=(6, 3), layout="constrained")
     for ax, u, title in zip(axes, (before, after), ("at first", "at the end")):
         ax.imshow(u, cmap="inferno", vmin=0, vmax=1)
         ax.set_title(title)
         for r in range(1, oriel.size()):  # where one rank ends and the next begins
             ax.axhline(r * len(u) / oriel.size() - 0.5, color="white", lw=0.5, ls=":")
-    figure.savefig(path)
+    figure.savefig(path, dpi=80)
     print(f"wrote {path}")
 
 

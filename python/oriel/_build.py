@@ -28,7 +28,8 @@ def compiler():
 def for_host(source, flags=()):
     """The path of the library of `source`."""
     tuned = ["-march=native"] if platform.machine() == "x86_64" else []
-    command = [*compiler(), *FLAGS, *tuned, *flags, f"-I{_source.include_folder()}"]
+    command = [*compiler(), *FLAGS, *tuned, f"-I{_source.include_folder()}", "-x", "c", "-"]
+    command += ["-x", "none", *flags]  # libraries come after what needs them
     key = [repr(command), _version(command[0]), platform.machine(), _processor()]
     return _kept(source, key, ".so", lambda draft: _run_compiler(source, command, draft))
 
@@ -107,7 +108,7 @@ def _processor():
 
 def _run_compiler(source, command, draft):
     done = subprocess.run(
-        [*command, "-x", "c", "-", "-o", draft],
+        [*command, "-o", draft],
         input=source.unit(),
         capture_output=True,
         text=True,

@@ -1,6 +1,9 @@
 """oriel.kernel on 8 devices of one process: right elements for any shape, dtype and
 group, and every transformation."""
 
+import re
+import sys
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,7 +13,18 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from jax import lax
 from jax.sharding import PartitionSpec as P
-from support import SOAK, assert_bits, assert_same, make_mesh, over, run_processes
+from support import (
+    ROOT,
+    SOAK,
+    assert_bits,
+    assert_same,
+    environment,
+    find_oriel,
+    make_mesh,
+    over,
+    run,
+    run_processes,
+)
 import cases
 from kernels import KERNELS, TYPES, several
 
@@ -27,7 +41,7 @@ MESHES = [((8,), "x", ("x",)), ((4, 2), "xy", ("x",)), ((4, 2), "xy", ("y",)),
           ((2, 2, 2), "xyz", ("z", "x")), ((2, 4), "xy", ("y", "x"))]
 
 
-@settings(max_examples=300 if SOAK else 20, deadline=None, database=None, derandomize=not SOAK,
+@settings(max_examples=300 if SOAK else 12, deadline=None, database=None, derandomize=not SOAK,
           suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_any_call(data):
@@ -242,7 +256,19 @@ def test_what_is_shown():
 @pytest.mark.parametrize("seed", range(10 if SOAK else 1))
 def test_processes(processes, devices, seed):
     status, output, reports = run_processes(
-        "kernel_any.py", 40 if SOAK else 12, seed, processes=processes, devices=devices,
+        "kernel_any.py", 40 if SOAK else 8, seed, processes=processes, devices=devices,
         JAX_ENABLE_X64="1", ORIEL_JITTER="50" if seed else "0")
     assert status == 0, output
     assert reports == {i: [{"wrong": []}] for i in range(processes)}, output
+
+
+def test_page(tmp_path):
+    """The first kernel of docs/kernels.md does what the page says."""
+    page = (ROOT / "docs" / "kernels.md").read_text()
+    blocks = dict(re.findall(r"`(mine\.\w+)`.*?:\n\n```\w+\n(.*?)```", page, re.S))
+    assert sorted(blocks) == ["mine.cu", "mine.py"]
+    for name, text in blocks.items():
+        (tmp_path / name).write_text(text)
+    command = [find_oriel(), "run", "--no-tag", "-n", 2, "--", sys.executable, "mine.py"]
+    status, output = run(command, env=environment(1), cwd=tmp_path)
+    assert status == 0 and output.count("0.5\n") == 2, output

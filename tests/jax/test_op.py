@@ -81,12 +81,10 @@ def test_wrong_calls(library, tmp_path):
 
 
 def test_function_that_fails(library):
-    """On all ranks, in one process and in several."""
-    for processes, devices in ((1, 3), (3, 1)):
-        status, output, reports = run_processes(
-            "op_fail.py", library, processes=processes, devices=devices)
-        assert status == 0, output
-        for process in range(processes):
-            (entry,) = reports[process]
-            assert "op refuse(f32[2]) -> f32[2] on rank" in entry["raised"]
-            assert "rank 1: op refuse: rank 1 has no wish to" in entry["raised"]
+    """On all ranks, two of them in one process."""
+    status, output, reports = run_processes("op_fail.py", library, processes=2, devices=2)
+    assert status == 0, output
+    for process in range(2):
+        (entry,) = reports[process]
+        assert "op refuse(f32[2]) -> f32[2] on rank" in entry["raised"]
+        assert "rank 1: op refuse: rank 1 has no wish to" in entry["raised"]
