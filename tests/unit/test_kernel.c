@@ -1,4 +1,4 @@
-/* labels: tsan valgrind */
+/* labels: tsan valgrind-soak */
 /* Kernels by threads: the promises about order, and failures. */
 #include <errno.h>
 #include <setjmp.h>
