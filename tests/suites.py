@@ -206,7 +206,8 @@ def suite_model(session):
 # Tests of the command, which wait for graces and deadlines to end.
 COMMAND_TESTS = ("command", "doctor_job", "launchers", "run")
 # Tests that start Python processes and wait for them.
-PROCESS_TESTS = ("failure", "kernel_cuda", "kernel_errors", "mpirun", "op", "order", "processes", "world")
+PROCESS_TESTS = ("failure", "kernel_cuda", "kernel_errors", "mpirun", "op", "order", "processes",
+                 "world")
 
 
 def suite_multi(session):

@@ -4,7 +4,7 @@
  *
  *     ORIEL_KERNEL(sum)(oriel_team *team, const float *x, float *y, float scale)
  *     {
- *         oriel_for_each(i, team, oriel_count(team, x)) {
+ *         oriel_for_each (i, team, oriel_count(team, x)) {
  *             float s = 0;
  *             for (int r = 0; r < oriel_size(team); r++)
  *                 s += oriel_peer(team, x, r)[i];
@@ -1032,8 +1032,10 @@ ORIEL_FN int oriel_cuda_begin(oriel_team *team, const oriel_frame *frame)
 /* Everybody is past its last signal: the own ones are cleared for the next call. */
 ORIEL_FN void oriel_cuda_end(oriel_team *team)
 {
-    if (oriel_cuda_barrier(team) == 0 && team->thread < ORIEL_SIGNALS)
-        team->frame->boards[team->frame->rank]->signals[team->thread] = 0;
+    int failed = oriel_cuda_barrier(team);
+
+    for (uint32_t slot = team->thread; !failed && slot < ORIEL_SIGNALS; slot += team->threads)
+        team->frame->boards[team->frame->rank]->signals[slot] = 0;
 }
 
 #define ORIEL_ENTRY(name, call)                                                                    \

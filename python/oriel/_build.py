@@ -88,8 +88,8 @@ def _version(command):
         said = subprocess.run([command, "--version"], capture_output=True, text=True)
     except OSError:
         raise OrielError(
-            f"no C compiler: {command!r} cannot be run. A kernel is compiled on the machine it runs "
-            "on; install one (on Debian and Ubuntu: apt install gcc libc6-dev) or name it in CC",
+            f"no C compiler: {command!r} cannot be run. A kernel is compiled where it runs; "
+            "install one (on Debian and Ubuntu: apt install gcc libc6-dev) or name it in CC",
             Status.SYSTEM,
         ) from None
     return said.stdout

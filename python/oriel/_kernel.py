@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.interpreters import mlir
 
 from oriel import _build, _compat, _lib, _primitive, _source
 from oriel._primitive import Operation
@@ -319,6 +320,9 @@ def _batch(axis_data, args, dims, *, kernel, axes, **params):
 
 def _lower(ctx, *operands, kernel, outs, values, axes, replicated):
     groups = _operation.groups(ctx, axes)
+    if all(0 in shape for shape, _ in outs):  # nothing to compute
+        empty = [jnp.zeros(shape, dtype) for shape, dtype in outs]
+        return mlir.lower_fun(lambda *_: empty, multiple_results=True)(ctx, *operands)
     return _operation.call(
         ctx, operands, groups, kernel=kernel._number, values=list(values) or [0]
     )

@@ -211,8 +211,8 @@ def _parameters(path, code, match, end, defines):
                 path,
                 line,
                 f"kernel {kernel}: {words!r} is no parameter of a kernel. It takes 'const T *name' "
-                f"(an operand) and 'T *name' (a result) with T one of {', '.join(ELEMENTS)}; and as "
-                f"attributes {', '.join([*INTEGERS, *REALS])} and 'const char *name'",
+                f"(an operand) and 'T *name' (a result) with T one of {', '.join(ELEMENTS)}; and "
+                f"as attributes {', '.join([*INTEGERS, *REALS])} and 'const char *name'",
             )
         name = fields[4]
         if name in RESERVED or any(p.name == name for p in found):

@@ -37,7 +37,10 @@ CASES = [(path, arch) for path in FILES for arch in ARCHITECTURES
          if SOAK or path.parent != KERNELS or arch == "sm_90"]
 
 
-@pytest.mark.parametrize("path, arch", CASES, ids=[f"{p.parent.name}-{p.stem}-{a}" for p, a in CASES])
+NAMES = [f"{path.parent.name}-{path.stem}-{arch}" for path, arch in CASES]
+
+
+@pytest.mark.parametrize("path, arch", CASES, ids=NAMES)
 def test_compiles(path, arch):
     compile_for(path, arch)
 

@@ -81,12 +81,14 @@ WRONG = {  # operands, keywords, error, what it says
     "unknown": (None, {"size": 1}, TypeError, "has no attribute 'size'; it has title, small, big"),
     "range": (None, {"small": 128}, ValueError,
               r"attribute 'small' \(int8_t\) goes from -128 to 127, got 128"),
-    "whole": (None, {"big": 0.5}, TypeError, r"attribute 'big' \(int64_t\) is a whole number, got 0.5"),
+    "whole": (None, {"big": 0.5}, TypeError,
+              r"attribute 'big' \(int64_t\) is a whole number, got 0.5"),
     "number": (None, {"real": "x"}, TypeError, r"attribute 'real' \(float\) is a number, got 'x'"),
     "text": (None, {"title": 3}, TypeError, "attribute 'title' is text, got 3"),
-    "out_number": (None, {"out": ((9,),)}, TypeError, r"has 2 results \(numbers, letters\), out is"),
+    "out_number": (None, {"out": ((9,),)}, TypeError,
+                   r"has 2 results \(numbers, letters\), out is"),
     "out_dtype": (None, {"out": (jax.ShapeDtypeStruct((9,), "float32"), (16,))}, TypeError,
-                  r"out for numbers has dtype float32, the kernel writes double \*, which is float64"),
+                  r"out for numbers has dtype float32, the kernel writes double \*, which is "),
     "out_shape": (None, {"out": ((9,), "x")}, TypeError, "out for letters must be a shape"),
     "axis": (None, {"axis_name": "q"}, NameError, "unbound axis name: 'q'"),
 }
@@ -108,7 +110,7 @@ def test_call(name):
 
 def test_traced_attribute():
     kernel = several(np.dtype("float32"), "SUM").pass_on
-    with pytest.raises(TypeError, match="attribute 'hops' must be known when the program is traced"):
+    with pytest.raises(TypeError, match="attribute 'hops' must be known when the program is"):
         over(make_mesh(), lambda v: kernel(v, hops=v[0].astype(int), axis_name="x"), P("x"),
              P("x"))(X)
 

@@ -17,7 +17,8 @@ from support import make_mesh, over, run_processes
 def library(tmp_path_factory):
     built = tmp_path_factory.mktemp("op") / "libmine.so"
     subprocess.run(["cc", "-shared", "-fPIC", "-O2", "-Wall", "-Wextra", "-Werror",
-                    f"-I{_source.include_folder()}", KERNELS / "host_op.c", "-o", built], check=True)
+                    f"-I{_source.include_folder()}", KERNELS / "host_op.c", "-o", built],
+                   check=True)
     return built
 
 
