@@ -271,7 +271,7 @@ def check_contents(wheel):
     names = zipfile.ZipFile(wheel).namelist()
     modules = [path for path in (ROOT / "python").rglob("*") if path.suffix in (".py", ".c", ".h")]
     wanted = ["oriel/lib/liboriel.so", "oriel/lib/pkgconfig/oriel.pc",
-              *[f"oriel/include/oriel/{name}.h" for name in ("oriel", "kernel", "op")],
+              *[f"oriel/include/oriel/{path.name}" for path in (ROOT / "include/oriel").iterdir()],
               "/scripts/oriel",
               *[path.relative_to(ROOT / "python").as_posix() for path in modules]]
     absent = [name for name in wanted if not any(n.endswith(name) for n in names)]

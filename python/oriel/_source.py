@@ -139,8 +139,8 @@ def read(path, defines=None):
         if not name.isidentifier():
             raise ValueError(f"defines: {name!r} is no name in C")
     signatures = _parse(path, text, dict(defines))
-    header = (include_folder() / "oriel" / "kernel.h").read_bytes()
-    parts = [header, repr(defines).encode(), *_closure(path, text)]
+    headers = sorted((include_folder() / "oriel").glob("kernel*.h"))
+    parts = [*(header.read_bytes() for header in headers), repr(defines).encode(), *_closure(path, text)]
     digest = hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in parts)).digest()
     return Source(path, defines, signatures, digest)
 

@@ -5,11 +5,9 @@
 #ifndef ORIEL_OPS_KERNEL_H
 #define ORIEL_OPS_KERNEL_H
 
-#define ORIEL_KERNEL_TYPES_ONLY
-#include "oriel/kernel.h"
-
 #include "base/types.h"
 #include "core/arena.h"
+#include "oriel/kernel_types.h"
 #include "ops/crew.h"
 #include "ops/request.h"
 
