@@ -137,16 +137,20 @@ ORIEL_FN size_t oriel_share_step(const oriel_team *team)
 ORIEL_FN const oriel_buffer *oriel_buffer_of(const oriel_team *team, const volatile void *pointer)
 {
     const oriel_frame *frame = team->frame;
+    const oriel_buffer *empty = (const oriel_buffer *)0;
 
     for (uint32_t i = 0; i < frame->num_buffers; i++) {
         const oriel_buffer *buffer = &frame->buffers[i];
         uint64_t at = (uint64_t)pointer - (uint64_t)buffer->peers[frame->rank];
 
-        if (at < buffer->bytes || (at == 0 && buffer->bytes == 0))
+        if (at < buffer->bytes)
             return buffer;
+        if (at == 0 && buffer->bytes == 0) /* may lie where another begins */
+            empty = buffer;
     }
-    ORIEL_TROUBLE(team, ORIEL_TROUBLE_POINTER, 0);
-    return (const oriel_buffer *)0;
+    if (!empty)
+        ORIEL_TROUBLE(team, ORIEL_TROUBLE_POINTER, 0);
+    return empty;
 }
 
 /* Bytes of the operand or result that the pointer points into: of all of it, and the

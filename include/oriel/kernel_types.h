@@ -34,9 +34,7 @@ enum { ORIEL_SIGNALS = 64 };
  * entered follows: see oriel_arrivals. Signals are 0 when a kernel begins. */
 typedef struct oriel_board {
     uint64_t signals[ORIEL_SIGNALS];
-    uint64_t waits; /* what the rank waits for, for messages: 0, 1 (a barrier), or
-                       2 + slot + (value << 8) */
-    uint64_t reserved[7];
+    uint64_t reserved[8];
 } oriel_board;
 
 /* An operand or a result. */

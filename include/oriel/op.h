@@ -86,16 +86,20 @@ struct oriel_call {
 static inline __attribute__((unused)) void *oriel_call_peer(const oriel_call *call,
                                                             const void *pointer, int rank)
 {
+    void *empty = NULL;
+
     for (int i = 0; rank >= 0 && rank < call->size && i < call->num_operands + call->num_results;
          i++) {
         const oriel_call_buffer *buffer =
             i < call->num_operands ? &call->operands[i] : &call->results[i - call->num_operands];
         uintptr_t at = (uintptr_t)pointer - (uintptr_t)buffer->data;
 
-        if (at < buffer->bytes || (at == 0 && buffer->bytes == 0))
+        if (at < buffer->bytes)
             return (char *)buffer->peers[rank] + at;
+        if (at == 0 && buffer->bytes == 0) /* may lie where another begins */
+            empty = buffer->peers[rank];
     }
-    return NULL;
+    return empty;
 }
 
 /* The attribute of that name; NULL: there is none. */

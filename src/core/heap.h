@@ -105,7 +105,8 @@ typedef struct heap_member {
     uint32_t chunks;            /* staged: how many this member has to publish */
     const void *send;           /* addresses mean something in direct mode alone */
     void *recv;
-    const void *ragged; /* oriel_ragged */
+    const void *ragged;           /* oriel_ragged */
+    _Atomic uint64_t waits, seen; /* kernels: what a thread waits for, and what there is */
 } HEAP_ALIGNED heap_member;
 
 typedef struct heap_cell {

@@ -283,8 +283,10 @@ oriel_status frame_kernel(const xla_frame *frame, const oriel_site *site, const 
     const oriel_kernel *kernel = oriel_site_kernel(site);
     int operands = (int)frame->args.size;
     oriel_kernel_call *call;
-    oriel_status st = oriel_kernel_call_create(
-        kernel, crew, group->n, operands, (int)frame->rets.size, oriel_site_values(site), &call);
+    int64_t num_values;
+    const int64_t *values = oriel_site_values(site, &num_values);
+    oriel_status st = oriel_kernel_call_create(kernel, crew, group->n, operands,
+                                               (int)frame->rets.size, values, num_values, &call);
 
     if (st != ORIEL_OK)
         return st;

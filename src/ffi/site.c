@@ -49,6 +49,7 @@ struct oriel_site {
     oriel_op op; /* without buffers */
     const oriel_kernel *kernel;
     int64_t *values;
+    int64_t num_values;
     int num_ranks, group_size;
     int *ranks; /* then the pairs of `op` */
     pthread_mutex_t lock;
@@ -171,6 +172,7 @@ static void fill(oriel_site *site, const site_attrs *attrs)
         pairs[i] = (int)attrs->pairs[i];
     if (attrs->kind == ORIEL_KIND_KERNEL)
         site->kernel = oriel_kernel_find((uint64_t)attrs->kernel);
+    site->num_values = attrs->num_values;
     if (attrs->num_values > 0)
         memcpy(site->values, attrs->values, (size_t)attrs->num_values * sizeof *site->values);
     site->op = (oriel_op){
@@ -238,8 +240,9 @@ const oriel_kernel *oriel_site_kernel(const oriel_site *site)
     return site->kernel;
 }
 
-const int64_t *oriel_site_values(const oriel_site *site)
+const int64_t *oriel_site_values(const oriel_site *site, int64_t *n_p)
 {
+    *n_p = site->num_values;
     return site->values;
 }
 

@@ -23,7 +23,7 @@ int64_t oriel_site_world(const oriel_site *site);
 const oriel_op *oriel_site_op(const oriel_site *site);
 /* What a kernel's call runs, and with which values; they live as long as the site. */
 const oriel_kernel *oriel_site_kernel(const oriel_site *site);
-const int64_t *oriel_site_values(const oriel_site *site);
+const int64_t *oriel_site_values(const oriel_site *site, int64_t *n_p);
 /* The list of ranks of the group that `rank` belongs to; NULL: none does. */
 const int *oriel_site_ranks(const oriel_site *site, int rank, int *n_p);
 /* Which instruction this is: equal on all processes that compiled the program. */

@@ -121,7 +121,7 @@ static struct layout layout_of(int n, int num_buffers, int num_threads)
 
 oriel_status oriel_kernel_call_create(const oriel_kernel *kernel, oriel_crew *crew, int n,
                                       int num_operands, int num_results, const int64_t *values,
-                                      oriel_kernel_call **call_p)
+                                      int64_t num_values, oriel_kernel_call **call_p)
 {
     int num_buffers = num_operands + num_results;
     int num_threads = kernel->op != NULL ? 1 : (int)oriel_config_number(ORIEL_OPT_TEAM);
@@ -149,6 +149,7 @@ oriel_status oriel_kernel_call_create(const oriel_kernel *kernel, oriel_crew *cr
     call->num_threads = num_threads;
     call->jitter = oriel_config_number(ORIEL_OPT_JITTER) * 1e-6;
     call->frame.values = values;
+    call->num_values = num_values;
     *call_p = call;
     return ORIEL_OK;
 }
@@ -158,7 +159,23 @@ void oriel_kernel_call_destroy(oriel_kernel_call *call)
     oriel_sys_now->release(call);
 }
 
-/* "kernel halo(f32[64]) -> f32[64]": what the others see if they ask for something else. */
+/* "[4,16]"; "[64]" where the caller has no shape. Returns how long it is. */
+static size_t describe_shape(const kernel_buffer *buffer, char *out, size_t len)
+{
+    size_t used;
+
+    if (buffer->ndim < 2 || buffer->ndim > KERNEL_DIMS)
+        return (size_t)snprintf(out, len, "[%zu]", buffer->count);
+    used = (size_t)snprintf(out, len, "[%lld", (long long)buffer->dims[0]);
+    for (int d = 1; d < buffer->ndim && used < len; d++)
+        used += (size_t)snprintf(out + used, len - used, ",%lld", (long long)buffer->dims[d]);
+    if (used < len)
+        used += (size_t)snprintf(out + used, len - used, "]");
+    return used;
+}
+
+/* "kernel halo(f32[4,16]) -> f32[64]": what the others see if they ask for something
+ * else. */
 static void describe(const oriel_kernel_call *call, char *out, size_t len)
 {
     size_t used = (size_t)snprintf(out, len, "%s %s(", kind_of(call->kernel), call->kernel->name);
@@ -167,23 +184,29 @@ static void describe(const oriel_kernel_call *call, char *out, size_t len)
         const kernel_buffer *buffer = &call->buffers[i];
         const char *before = i == call->num_operands ? ") -> " : i > 0 ? ", " : "";
 
-        used += (size_t)snprintf(out + used, len - used, "%s%s[%zu]", before,
-                                 oriel_dtype_name(buffer->dtype), buffer->count);
+        used += (size_t)snprintf(out + used, len - used, "%s%s", before,
+                                 oriel_dtype_name(buffer->dtype));
+        if (used < len)
+            used += describe_shape(buffer, out + used, len - used);
     }
 }
 
 void oriel_kernel_call_identify(oriel_kernel_call *call, const oriel_heap *heap)
 {
     char text[sizeof heap->header->names[0].text];
-    uint64_t identity = call->kernel->hash;
+    uint64_t identity = oriel_mix(call->kernel->hash ^ (uint64_t)call->num_operands);
 
     for (int i = 0; i < call->num_buffers; i++) {
         const kernel_buffer *buffer = &call->buffers[i];
 
         identity = oriel_mix(identity ^ (uint64_t)buffer->count);
         identity = oriel_mix(identity ^ (uint64_t)buffer->dtype);
+        for (int d = 0; d < buffer->ndim && d < KERNEL_DIMS; d++)
+            identity = oriel_mix(identity ^ (uint64_t)buffer->dims[d]);
         call->bytes += bytes_of(buffer);
     }
+    for (int64_t i = 0; i < call->num_values; i++)
+        identity = oriel_mix(identity ^ (uint64_t)call->frame.values[i]);
     call->identity = identity | 1; /* 0 is nobody's */
     if (oriel_name_known(heap, call->identity))
         return;
@@ -230,6 +253,7 @@ oriel_status oriel_kernel_expose(oriel_request *request)
     call->comm = request->comm;
     call->group = request->group;
     call->cell = request->cell;
+    call->member = member;
     for (int i = call->num_operands; i < call->num_buffers; i++)
         oriel_transfer_advise(call->buffers[i].data, bytes_of(&call->buffers[i]));
     call->deadline = request->begun + request->comm->timeout;
@@ -349,6 +373,10 @@ static oriel_status check_trouble(const oriel_kernel_call *call)
     case ORIEL_TROUBLE_NONE:
         if (call->status == ORIEL_OK)
             return ORIEL_OK;
+        if (call->status < ORIEL_ERR_INVALID || call->status > ORIEL_ERR_AUTH)
+            return oriel_fail(ORIEL_ERR_INVALID,
+                              "op %s returned %d, which is no status of a failure", name,
+                              (int)call->status);
         return oriel_fail(call->status, "op %s: %s", name,
                           call->error[0] ? call->error : oriel_status_name(call->status));
     case ORIEL_TROUBLE_POINTER:
@@ -402,8 +430,8 @@ oriel_status oriel_kernel_step(oriel_request *request)
 
     if (!call->started)
         return begin(request);
-    if (!atomic_load(&call->ended))
-        return ORIEL_IN_PROGRESS;
+    if (!atomic_load(&call->ended)) /* once it has failed there is only that to wait for */
+        return oriel_cell_look(request->cell).revoked ? ORIEL_ERR_REVOKED : ORIEL_IN_PROGRESS;
     if (!call->counted) {
         /* Its waits were cut short, so what it has done is nothing to go by. */
         if (oriel_comm_aborted(request->comm))
@@ -463,14 +491,13 @@ void oriel_kernel_fail(oriel_request *request)
 
 void oriel_kernel_describe(const oriel_request *request, char *out, size_t len)
 {
-    const oriel_kernel_call *call = request->op.kernel;
     const heap_member *members = oriel_heap_members(&request->comm->heap, request->cell);
     uint64_t waits = 0;
     int who = -1;
 
     /* The first that has not ended; rather one that waits for a signal. */
-    for (int r = 0; r < request->group->n && call->started; r++) {
-        uint64_t theirs = __atomic_load_n(&call->boards[r]->waits, __ATOMIC_RELAXED);
+    for (int r = 0; r < request->group->n; r++) {
+        uint64_t theirs = atomic_load_explicit(&members[r].waits, memory_order_relaxed);
 
         if (atomic_load(&members[r].published) == 0 && (who < 0 || (waits < 2 && theirs >= 2))) {
             who = r;
@@ -484,9 +511,9 @@ void oriel_kernel_describe(const oriel_request *request, char *out, size_t len)
     else if (waits == 1)
         snprintf(out, len, "rank %d waits in oriel_barrier", request->group->ranks[who]);
     else
-        snprintf(out, len, "rank %d waits in oriel_wait for signal %d to reach %llu, it is %llu",
-                 request->group->ranks[who], (int)((waits - 2) & 0xff),
-                 (unsigned long long)((waits - 2) >> 8),
-                 (unsigned long long)__atomic_load_n(
-                     &call->boards[who]->signals[(waits - 2) & 0xff], __ATOMIC_RELAXED));
+        snprintf(
+            out, len, "rank %d waits in oriel_wait for signal %d to reach %llu, it is %llu",
+            request->group->ranks[who], (int)((waits - 2) & 0xff),
+            (unsigned long long)((waits - 2) >> 8),
+            (unsigned long long)atomic_load_explicit(&members[who].seen, memory_order_relaxed));
 }

@@ -23,8 +23,8 @@ enum { KERNEL_MAX_BUFFERS = 64, KERNEL_MAX_ATTRIBUTES = 64, KERNEL_DIMS = 8, KER
 typedef struct oriel_kernel {
     uint64_t hash; /* of its source and its name; equal on all processes */
     char name[64];
-    oriel_kernel_entry entry;
-    oriel_op_function op; /* NULL: it is a kernel */
+    _Atomic oriel_kernel_entry entry; /* loaded again, it may change under a call */
+    _Atomic oriel_op_function op;     /* NULL: it is a kernel */
     struct oriel_kernel *next;
 } oriel_kernel;
 
@@ -54,15 +54,17 @@ typedef struct kernel_thread {
 typedef struct oriel_kernel_call {
     const oriel_kernel *kernel;
     oriel_crew *crew;
-    uint64_t identity; /* what all ranks must have alike: kernel, dtypes and sizes */
+    uint64_t identity; /* what all ranks must have alike: kernel, shapes, attributes */
     uint64_t bytes;    /* of operands and results */
     int num_operands, num_buffers;
+    int64_t num_values;
     kernel_buffer *buffers; /* operands, then results */
     oriel_board *board;     /* within one process */
 
     oriel_comm *comm;
     const oriel_group *group;
     heap_cell *cell;
+    heap_member *member;
     oriel_area area; /* between processes */
     oriel_frame frame;
     oriel_buffer *reach; /* what the frame points to ... */
@@ -87,7 +89,7 @@ typedef struct oriel_kernel_call {
  * oriel_kernel_call_identify. `values` must stay until the outcome. */
 oriel_status oriel_kernel_call_create(const oriel_kernel *kernel, oriel_crew *crew, int n,
                                       int num_operands, int num_results, const int64_t *values,
-                                      oriel_kernel_call **call_p);
+                                      int64_t num_values, oriel_kernel_call **call_p);
 void oriel_kernel_call_identify(oriel_kernel_call *call, const oriel_heap *heap);
 /* NULL is fine. */
 void oriel_kernel_call_destroy(oriel_kernel_call *call);

@@ -92,24 +92,29 @@ static int team_sync(oriel_team *team)
 
 /* ---- between ranks ------------------------------------------------------------------- */
 
-/* Until *word >= value; `waits` tells others what for. */
+/* Until *word >= value; `waits` tells others what for: 1 is a barrier, a signal is
+ * 2 + slot + (value << 8). In the cell, which outlives every rank's call. Who sleeps says
+ * it again and again, since other threads may wait for something else meanwhile. */
 static int await_word(oriel_kernel_call *call, const uint64_t *word, uint64_t value, uint64_t waits)
 {
-    oriel_board *mine = call->boards[call->frame.rank];
+    uint64_t seen = __atomic_load_n(word, __ATOMIC_ACQUIRE);
     oriel_waiter waiter = {0};
+    int said = 0;
 
-    if (__atomic_load_n(word, __ATOMIC_ACQUIRE) >= value)
-        return has_failed(call);
-    __atomic_store_n(&mine->waits, waits, __ATOMIC_RELAXED);
-    while (__atomic_load_n(word, __ATOMIC_ACQUIRE) < value) {
-        if (has_failed(call)) {
-            oriel_waiter_end(call->comm, &waiter);
-            return 1; /* `waits` stays, for the message */
+    while (seen < value && !has_failed(call)) {
+        if (waiter.announced) {
+            atomic_store_explicit(&call->member->seen, seen, memory_order_relaxed);
+            atomic_store_explicit(&call->member->waits, waits, memory_order_relaxed);
+            said = 1;
         }
         oriel_comm_pause(call->comm, &waiter);
+        seen = __atomic_load_n(word, __ATOMIC_ACQUIRE);
     }
     oriel_waiter_end(call->comm, &waiter);
-    __atomic_store_n(&mine->waits, 0, __ATOMIC_RELAXED);
+    if (seen < value)
+        return 1; /* `waits` stays, for the message */
+    if (said)
+        atomic_store_explicit(&call->member->waits, 0, memory_order_relaxed);
     return has_failed(call);
 }
 

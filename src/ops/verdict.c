@@ -183,6 +183,10 @@ static void abort_different(oriel_comm *comm, const oriel_record *a, int rank_a,
 
     describe_record(comm, a, first, sizeof first);
     describe_record(comm, b, second, sizeof second);
+    if (a->kind == ORIEL_KIND_KERNEL && strcmp(first, second) == 0)
+        oriel_comm_abort(comm, ORIEL_ERR_MISMATCH, rank_b, process_of(comm, rank_b),
+                         "ranks %d and %d asked for %s with different attributes", rank_a, rank_b,
+                         first);
     oriel_comm_abort(comm, ORIEL_ERR_MISMATCH, rank_b, process_of(comm, rank_b),
                      "rank %d asked for %s, rank %d for %s", rank_a, first, rank_b, second);
 }

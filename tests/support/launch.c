@@ -8,14 +8,14 @@
 
 oriel_status launch_kernel(const launch *how, int rank, const oriel_kernel *kernel,
                            const kernel_buffer *buffers, int operands, int results,
-                           const int64_t *values)
+                           const int64_t *values, int num_values)
 {
     oriel_group *world = oriel_comm_world(how->comm);
     oriel_key key = {.group = world->hash, .run = 1, .site = 1, .count = how->count};
     oriel_op op = {.kind = ORIEL_KIND_KERNEL};
     oriel_request request;
     oriel_status st = oriel_kernel_call_create(kernel, how->crew, world->n, operands, results,
-                                               values, &op.kernel);
+                                               values, num_values, &op.kernel);
 
     if (st != ORIEL_OK) {
         oriel_comm_abort(how->comm, st, rank, how->comm->process, "%s", oriel_last_error());
@@ -46,7 +46,7 @@ static void litmus_rank(oriel_comm *comm, int rank, void *arg)
     (void)comm;
     for (int i = 0; i < LITMUS_X; i++)
         x[i] = i;
-    CHECK_OK(launch_kernel(job->how, rank, job->kernel, buffers, 1, 2, &job->rounds));
+    CHECK_OK(launch_kernel(job->how, rank, job->kernel, buffers, 1, 2, &job->rounds, 1));
     CHECK(wrong == 0, "%s on rank %d: %lld times", job->kernel->name, rank, (long long)wrong);
 }
 

@@ -13,7 +13,7 @@ typedef struct launch {
 /* Calls `kernel` for `rank` as the launch's call number `count`. */
 oriel_status launch_kernel(const launch *how, int rank, const oriel_kernel *kernel,
                            const kernel_buffer *buffers, int operands, int results,
-                           const int64_t *values);
+                           const int64_t *values, int num_values);
 /* Every litmus test once; ends the program if one sees what it must not. */
 void launch_litmus(launch *how, int rounds);
 

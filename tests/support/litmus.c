@@ -23,3 +23,8 @@ const struct litmus litmus_list[] = {
     {"causality", oriel_entry_causality},
 };
 const int litmus_count = sizeof litmus_list / sizeof *litmus_list;
+
+size_t litmus_floats(oriel_team *team, const float *p)
+{
+    return oriel_count(team, p);
+}

@@ -10,9 +10,11 @@
 
 #include <cmocka.h>
 
+#include "oriel/op.h"
 #include "support/check.h"
 #include "support/failing_sys.h"
 #include "support/launch.h"
+#include "support/litmus.h"
 #include "support/ranks.h"
 #include "support/resources.h"
 
@@ -71,6 +73,22 @@ static void stuck_entry(oriel_team *team)
         CHECK(team->frame->calls->wait(team, 9, 3) != 0, "nobody has signalled");
 }
 
+/* The same on one thread, while another waits long enough to say so, and gets it. */
+static void busy_entry(oriel_team *team)
+{
+    const oriel_team_calls *calls = team->frame->calls;
+    double until = oriel_now() + 0.1;
+
+    if (team->frame->rank == 1 && team->thread == 0)
+        calls->wait(team, 9, 3);
+    if (team->frame->rank == 1 && team->thread == 1)
+        calls->wait(team, 5, 1);
+    while (team->frame->rank == 0 && oriel_now() < until)
+        calls->failed(team);
+    if (team->frame->rank == 0)
+        calls->signal(team, 1, 5, 1);
+}
+
 static void bad_rank_entry(oriel_team *team)
 {
     team->frame->calls->trouble(team, ORIEL_TROUBLE_RANK, 77);
@@ -81,6 +99,7 @@ struct attempt {
     const oriel_kernel *kernel;
     oriel_status want;
     const char *says;
+    const int64_t *values;
 };
 
 static void attempt_rank(oriel_comm *comm, int rank, void *arg)
@@ -90,7 +109,8 @@ static void attempt_rank(oriel_comm *comm, int rank, void *arg)
     float y[COUNT] = {0};
     kernel_buffer buffers[] = {{.data = x, .count = COUNT, .dtype = ORIEL_F32},
                                {.data = y, .count = COUNT, .dtype = ORIEL_F32}};
-    oriel_status st = launch_kernel(&attempt->how, rank, attempt->kernel, buffers, 1, 1, NULL);
+    oriel_status st =
+        launch_kernel(&attempt->how, rank, attempt->kernel, buffers, 1, 1, attempt->values, 0);
 
     (void)comm;
     CHECK(st == attempt->want, "rank %d: %s: %s", rank, oriel_status_name(st), oriel_last_error());
@@ -132,6 +152,8 @@ static void test_failures(void **state)
         {"stuck", stuck_entry, 0.3, ORIEL_ERR_TIMEOUT, "kernel stuck(f32[5]) -> f32[5] on rank"},
         {"stuck", stuck_entry, 0.3, ORIEL_ERR_TIMEOUT,
          "rank 1 waits in oriel_wait for signal 9 to reach 3, it is 0, after 0.3 s"},
+        {"xbusy", busy_entry, 0.5, ORIEL_ERR_TIMEOUT,
+         "rank 1 waits in oriel_wait for signal 9 to reach 3, it is 0, after 0.5 s"},
         {"bad", bad_rank_entry, 60.0, ORIEL_ERR_INVALID, "kernel bad named rank 77 of 3"},
     };
 
@@ -148,6 +170,93 @@ static void test_failures(void **state)
     }
 }
 
+/* ---- what ranks must have alike ----------------------------------------------------------- */
+
+struct difference {
+    struct attempt attempt;
+    int values, shapes;
+};
+
+static void differ_rank(oriel_comm *comm, int rank, void *arg)
+{
+    const struct difference *difference = arg;
+    const struct attempt *attempt = &difference->attempt;
+    float x[6] = {0};
+    float y[6] = {0};
+    int64_t value = difference->values ? rank == 1 : 0;
+    int64_t rows = difference->shapes && rank == 1 ? 3 : 2;
+    kernel_buffer buffers[] = {
+        {.data = x, .count = 6, .dtype = ORIEL_F32, .ndim = 2, .dims = {rows, 6 / rows}},
+        {.data = y, .count = 6, .dtype = ORIEL_F32, .ndim = 1, .dims = {6}}};
+
+    (void)comm;
+    CHECK_IS(ORIEL_ERR_MISMATCH,
+             launch_kernel(&attempt->how, rank, attempt->kernel, buffers, 1, 1, &value, 1));
+    check_says(attempt->says, NULL);
+}
+
+static void test_differences(void **state)
+{
+    static const char *const says[] = {"asked for kernel copy(f32[2,3]) -> f32[6] with different",
+                                       "kernel copy(f32[3,2]) -> f32[6]"};
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        struct difference difference = {.values = i == 0, .shapes = i == 1};
+
+        difference.attempt = attempt_make(patience_s, ORIEL_ERR_MISMATCH, says[i]);
+        CHECK_OK(oriel_kernel_register(5002, "copy", copy_entry));
+        difference.attempt.kernel = oriel_kernel_find(5002);
+        ranks_run(difference.attempt.how.comm, differ_rank, &difference);
+        end(&difference.attempt.how);
+    }
+}
+
+/* ---- host functions ------------------------------------------------------------------------ */
+
+static oriel_status unsure_op(oriel_call *call)
+{
+    return call->rank == 1 ? ORIEL_IN_PROGRESS : ORIEL_OK;
+}
+
+static void test_op_that_is_unsure(void **state)
+{
+    static const int64_t none;
+    struct attempt attempt =
+        attempt_make(patience_s, ORIEL_ERR_INVALID, "op unsure returned 1, which is no status");
+
+    (void)state;
+    attempt.values = &none;
+    CHECK_OK(oriel_host_op_register(5003, "unsure", unsure_op));
+    attempt.kernel = oriel_kernel_find(5003);
+    ranks_run(attempt.how.comm, attempt_rank, &attempt);
+    end(&attempt.how);
+}
+
+/* ---- buffers ------------------------------------------------------------------------------- */
+
+/* XLA may put an empty array anywhere, also where another begins. */
+static void test_empty_buffer(void **state)
+{
+    float x[COUNT] = {0};
+    void *peers[] = {x};
+    oriel_buffer buffers[] = {{.bytes = 0, .peers = peers}, {.bytes = sizeof x, .peers = peers}};
+    oriel_frame frame = {.size = 1, .num_buffers = 2, .buffers = buffers};
+    oriel_team team = {.frame = &frame, .threads = 1};
+    oriel_call_buffer seen[] = {{.data = x, .peers = peers},
+                                {.data = x, .bytes = sizeof x, .peers = peers}};
+    oriel_call call = {.size = 1, .num_operands = 2, .operands = seen};
+
+    (void)state;
+    assert_int_equal(litmus_floats(&team, x), COUNT);
+    assert_ptr_equal(oriel_call_peer(&call, x + 1, 0), x + 1);
+    frame.num_buffers = 1;
+    call.num_operands = 1;
+    assert_int_equal(litmus_floats(&team, x), 0);
+    assert_ptr_equal(oriel_call_peer(&call, x, 0), x);
+    assert_null(oriel_call_peer(&call, x + 1, 0));
+}
+
 struct outcome {
     struct attempt attempt;
     _Atomic int succeeded;
@@ -162,8 +271,8 @@ static void sweep_rank(oriel_comm *comm, int rank, void *arg)
                                {.data = y, .count = COUNT, .dtype = ORIEL_F32}};
 
     (void)comm;
-    if (launch_kernel(&outcome->attempt.how, rank, outcome->attempt.kernel, buffers, 1, 1, NULL) ==
-        ORIEL_OK)
+    if (launch_kernel(&outcome->attempt.how, rank, outcome->attempt.kernel, buffers, 1, 1, NULL,
+                      0) == ORIEL_OK)
         atomic_fetch_add(&outcome->succeeded, 1);
 }
 
@@ -219,9 +328,9 @@ static void test_many(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_litmus),
-        cmocka_unit_test(test_failures),
-        cmocka_unit_test(test_system_calls),
+        cmocka_unit_test(test_litmus),       cmocka_unit_test(test_failures),
+        cmocka_unit_test(test_differences),  cmocka_unit_test(test_op_that_is_unsure),
+        cmocka_unit_test(test_empty_buffer), cmocka_unit_test(test_system_calls),
         cmocka_unit_test(test_many),
     };
 
