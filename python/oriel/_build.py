@@ -25,11 +25,11 @@ def compiler():
     return shlex.split(os.environ.get("CC", "")) or ["cc"]
 
 
-def for_host(source, flags=()):
+def for_host(source):
     """The path of the library of `source`."""
     tuned = ["-march=native"] if platform.machine() == "x86_64" else []
     command = [*compiler(), *FLAGS, *tuned, f"-I{_source.include_folder()}", "-x", "c", "-"]
-    command += ["-x", "none", *flags]  # libraries come after what needs them
+    command += ["-x", "none", *source.flags]  # libraries come after what needs them
     key = [repr(command), _version(command[0]), platform.machine(), _processor()]
     return _kept(source, key, ".so", lambda draft: _run_compiler(source, command, draft))
 
@@ -60,12 +60,15 @@ def _kept(source, key, suffix, make):
 
 
 def cache_folder():
-    """~/.cache/oriel/kernels; where that cannot be written, a folder of this process."""
+    """~/.cache/oriel/kernels; where that cannot be written, or others can, a folder of
+    this process."""
     base = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
     folder = pathlib.Path(base) / "oriel" / "kernels"
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        if os.access(folder, os.W_OK) and folder.stat().st_uid == os.geteuid():
+        found = folder.stat()
+        # What others can write there would be loaded into this process.
+        if os.access(folder, os.W_OK) and found.st_uid == os.geteuid() and not found.st_mode & 0o22:
             return folder
     except OSError:
         pass

@@ -37,8 +37,13 @@ def kernel(path, *, defines=None, flags=()):
     It works under jit, shard_map, scan and vmap (one entry after the other), and
     under grad where a rule was given: see Kernel.defvjp.
     """
-    source = _source.read(path, defines)
-    library = ctypes.CDLL(str(_build.for_host(source, tuple(flags))))
+    source = _source.read(path, defines, flags)
+    try:
+        library = ctypes.CDLL(str(_build.for_host(source)))
+    except OSError as error:
+        raise _lib.OrielError(
+            f"{source.path} compiles, but cannot be loaded: {error}", _lib.Status.INVALID
+        ) from None
     kernels = {}
     for signature in source.signatures:
         number = source.number(signature)
@@ -56,16 +61,19 @@ class Kernels:
         self._kernels = kernels
 
     def __getattr__(self, name):
-        if name.startswith("_") or name not in self._kernels:
-            if not name.startswith("_") and len(self._kernels) == 1:
-                return getattr(self._only(), name)
-            raise AttributeError(f"{self._path} has no kernel {name!r}: {self._list()}")
-        return self._kernels[name]
+        kernels = self.__dict__.get("_kernels", {})
+        if name in kernels:
+            return kernels[name]
+        if name.startswith("_"):
+            raise AttributeError(name)
+        if len(kernels) == 1:
+            return getattr(self._only(), name)
+        raise AttributeError(f"{self._path} has no kernel {name!r}: {self._list()}")
 
     def __dir__(self):
         return [*super().__dir__(), *self._kernels]
 
-    def __call__(self, *operands, **keywords):
+    def __call__(self, /, *operands, **keywords):
         return self._only()(*operands, **keywords)
 
     def _only(self):
@@ -89,9 +97,9 @@ class Function:
         self._number = number  # what all processes know it by
         self._rule = None
 
-    def __call__(self, *operands, out=None, axis_name=None, replicated=False, **attributes):
+    def __call__(self, /, *operands, out=None, axis_name=None, replicated=False, **attributes):
         axes = _primitive.find_axes(self._label, axis_name)
-        operands = self._check_operands(operands)
+        operands = _make_varying(self._check_operands(operands), axes)
         params = {
             "kernel": self,
             "outs": self._find_outs(operands, out),
@@ -100,7 +108,7 @@ class Function:
             "replicated": bool(replicated) and axes is not None,
         }
         if self._rule is None:
-            results = _bind(*operands, **params)
+            results = _operation.bind(*operands, **params)
         else:
             keywords = {**attributes, "axis_name": axis_name}
             results = self._with_rule(params, keywords)(*operands)
@@ -123,10 +131,10 @@ class Function:
 
         @jax.custom_vjp
         def call(*operands):
-            return _bind(*operands, **params)
+            return _operation.bind(*operands, **params)
 
         def forward(*operands):
-            results = _bind(*operands, **params)
+            results = _operation.bind(*operands, **params)
             return results, (operands, results)
 
         def backward(saved, cotangents):
@@ -137,7 +145,7 @@ class Function:
                     f"{self._label}: its vjp rule must return a tuple of {len(operands)} "
                     f"cotangents, one for each operand; got {found!r}"
                 )
-            return tuple(found)
+            return tuple(map(_vary_like, found, operands))
 
         call.defvjp(forward, backward)
         return call
@@ -240,9 +248,9 @@ class Kernel(Function):
 
     def _number_of(self, p, value):
         try:
-            if p.kind == "real":
+            if p.kind == "real" and not isinstance(value, str):
                 return struct.unpack("<q", struct.pack("<d", float(value)))[0]
-            number = operator.index(value)
+            number = operator.index(bool(value) if isinstance(value, np.bool_) else value)
         except (TypeError, ValueError):
             what = "a number" if p.kind == "real" else "a whole number"
             raise TypeError(
@@ -274,11 +282,18 @@ def is_list_of_shapes(out):
 # ---- the primitive -----------------------------------------------------------------
 
 
-def _bind(*operands, axes, **params):
+def _make_varying(operands, axes):
+    """All over the same axes. Outside of a rule for the derivative, so that JAX adds up
+    the cotangents of what does not vary."""
     names = frozenset() if axes is None else frozenset(_primitive.split_mapped(axes)[0])
     names = tuple(names.union(*map(_compat.varying_axes, operands)))
-    operands = [_compat.make_varying(x, names) for x in operands]
-    return _operation.bind(*operands, axes=axes, **params)
+    return [_compat.make_varying(x, names) for x in operands]
+
+
+def _vary_like(cotangent, operand):
+    if cotangent is None:
+        return None
+    return _compat.make_varying(cotangent, tuple(_compat.varying_axes(operand)))
 
 
 def _abstract_eval(*avals, kernel, outs, values, axes, replicated):
@@ -312,7 +327,7 @@ def _batch(axis_data, args, dims, *, kernel, axes, **params):
     def one(entries):
         entries = iter(entries)
         operands = [x if d is None else next(entries) for x, d in zip(args, dims)]
-        return _bind(*operands, kernel=kernel, axes=axes, **params)
+        return _operation.bind(*operands, kernel=kernel, axes=axes, **params)
 
     results = lax.map(one, mapped)
     return results, [0] * len(results)

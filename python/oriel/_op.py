@@ -8,6 +8,7 @@ import struct
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from oriel import _lib, _primitive
 from oriel._kernel import Function, is_list_of_shapes
@@ -109,7 +110,7 @@ class Op(Function):
     def _encode(self, name, value):
         if isinstance(value, str) and "\0" not in value:
             return _STRING, value.encode() + b"\0"
-        if isinstance(value, (bool, numbers.Integral)) and -(2**63) <= int(value) < 2**63:
+        if isinstance(value, (np.bool_, numbers.Integral)) and -(2**63) <= int(value) < 2**63:
             return _INTEGER, int(value)
         if isinstance(value, numbers.Real) and not isinstance(value, numbers.Integral):
             return _REAL, struct.unpack("<q", struct.pack("<d", float(value)))[0]

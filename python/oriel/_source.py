@@ -100,6 +100,7 @@ class Signature:
 class Source:
     path: pathlib.Path
     defines: tuple  # (name, value), ...
+    flags: tuple  # more words for the C compiler
     signatures: tuple
     digest: bytes  # of everything the author wrote: equal on all processes
 
@@ -127,8 +128,11 @@ def include_folder():
     )
 
 
-def read(path, defines=None):
+def read(path, defines=None, flags=()):
     """The source at `path`, parsed."""
+    if isinstance(flags, str):
+        raise TypeError(f"flags is a list of words, got {flags!r}")
+    flags = tuple(map(str, flags))
     path = pathlib.Path(path).resolve()
     try:
         text = path.read_text()
@@ -140,19 +144,28 @@ def read(path, defines=None):
             raise ValueError(f"defines: {name!r} is no name in C")
     signatures = _parse(path, text, dict(defines))
     headers = sorted((include_folder() / "oriel").glob("kernel*.h"))
-    parts = [*(header.read_bytes() for header in headers), repr(defines).encode(), *_closure(path, text)]
+    parts = [header.read_bytes() for header in headers]
+    parts += [repr((defines, flags)).encode(), *_closure(path, text, _folders(flags))]
     digest = hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in parts)).digest()
-    return Source(path, defines, signatures, digest)
+    return Source(path, defines, flags, signatures, digest)
 
 
-def _closure(path, text):
+def _folders(flags):
+    """What -I names."""
+    words = iter(flags)
+    named = (next(words, "") if word == "-I" else word[2:] for word in words if word[:2] == "-I")
+    return [pathlib.Path(folder) for folder in named]
+
+
+def _closure(path, text, folders):
     """The file and what it includes with quotes, each once."""
     seen, todo = {path: text.encode()}, [(path, text)]
     while todo:
         where, text = todo.pop()
         for name in _INCLUDE.findall(text):
-            other = (where.parent / name).resolve()
-            if other not in seen and other.is_file():
+            places = ((folder / name).resolve() for folder in (where.parent, *folders))
+            other = next(filter(pathlib.Path.is_file, places), None)
+            if other is not None and other not in seen:
                 text_of = other.read_text(errors="replace")
                 seen[other] = text_of.encode()
                 todo.append((other, text_of))
@@ -165,13 +178,24 @@ def _closure(path, text):
 def _parse(path, text, defines):
     """Every kernel of the file. Comments, strings and directives become blanks of
     the same length, so that places stay what they are."""
-    code = _NO_CODE.sub(lambda m: re.sub(r"[^\n]", " ", m[0]), text)
+    conditions = []  # where each begins (1) or ends (-1)
+
+    def blank(m):
+        directive = re.match(r"[ \t]*#[ \t]*(if|endif)", m[0])
+        if directive:
+            conditions.append((m.start(), 1 if directive[1] == "if" else -1))
+        return re.sub(r"[^\n]", " ", m[0])
+
+    code = _NO_CODE.sub(blank, text)
     signatures = []
     for match in _KERNEL.finditer(code):
         line = code.count("\n", 0, match.start()) + 1
         end = code.find(")", match.end())
         if not match[1] or end < 0:
             raise _wrong(path, line, "ORIEL_KERNEL needs a name and parameters")
+        if sum(step for at, step in conditions if at < match.start()) > 0:
+            raise _wrong(path, line, f"kernel {match[1]} is inside #if: kernels are found before "
+                         "the preprocessor runs; put the condition into the body")
         if any(s.name == match[1] for s in signatures):
             raise _wrong(path, line, f"there are two kernels {match[1]}")
         signatures.append(

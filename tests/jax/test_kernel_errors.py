@@ -39,6 +39,10 @@ SOURCES = {  # text, what the error says after the file's name
     "taken": ("ORIEL_KERNEL(mine)(oriel_team *team, const float *x, float *y, int out) {}",
               ":1: kernel mine: 'out' is taken"),
     "cut": ("ORIEL_KERNEL(mine)(oriel_team *team", ":1: ORIEL_KERNEL needs a name and parameters"),
+    "condition": ("#ifndef A /* #endif */\n#if 0\n#endif\n" + GOOD + "#endif\n",
+                  ":4: kernel mine is inside #if: kernels are found before the preprocessor"),
+    "symbol": (HEAD + "float nowhere(float);\n" + GOOD.replace("x[0];", "nowhere(x[0]);"),
+               " compiles, but cannot be loaded: "),
     "syntax": (HEAD + "\n" + GOOD.replace("y[0] = x[0];", "y[0] = z[0];"),
                " does not compile with cc:"),
 }
@@ -55,6 +59,11 @@ def test_source(name, tmp_path, monkeypatch):
     assert said in str(caught.value)
     if name == "syntax":
         assert re.search(rf"{tmp_path}/mine.cu:5:\d+: error: .*z", str(caught.value))
+
+
+def test_flags_that_are_no_list():
+    with pytest.raises(TypeError, match="flags is a list of words, got '-lm'"):
+        oriel.kernel(KERNELS / "fused.cu", flags="-lm")
 
 
 def test_no_file(tmp_path):
@@ -83,7 +92,7 @@ WRONG = {  # operands, keywords, error, what it says
               r"attribute 'small' \(int8_t\) goes from -128 to 127, got 128"),
     "whole": (None, {"big": 0.5}, TypeError,
               r"attribute 'big' \(int64_t\) is a whole number, got 0.5"),
-    "number": (None, {"real": "x"}, TypeError, r"attribute 'real' \(float\) is a number, got 'x'"),
+    "number": (None, {"real": "2"}, TypeError, r"attribute 'real' \(float\) is a number, got '2'"),
     "text": (None, {"title": 3}, TypeError, "attribute 'title' is text, got 3"),
     "out_number": (None, {"out": ((9,),)}, TypeError,
                    r"has 2 results \(numbers, letters\), out is"),
@@ -131,12 +140,12 @@ def test_axis_of_vmap():
 
 RUN = "kernel {}(f32[4]) -> f32[4] on rank {}"
 FAILS = {
-    "never_signals": "rank 0 waits in oriel_wait for signal 3 to reach 2, it is 1, after 1.0 s",
+    "never_signals": "rank 0 waits in oriel_wait for signal 3 to reach 2, it is 1, after 0.5 s",
     "stray_pointer": "kernel stray_pointer asked about a pointer that is in none of its operands",
     "stray_rank": "kernel stray_rank named rank 3 of 3",
     "stray_slot": "kernel stray_slot named signal 64 of 64",
     "one_fails": "rank 2: kernel one_fails named rank -1 of 3",
-    "lonely_barrier": "rank 1 waits in oriel_barrier, after 1.0 s",
+    "lonely_barrier": "rank 1 waits in oriel_barrier, after 0.5 s",
 }
 
 
