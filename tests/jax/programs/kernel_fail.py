@@ -13,7 +13,7 @@ from kernels import KERNELS, several
 
 
 def run(kernel):
-    oriel.init(timeout=1.0 if kernel.name in ("never_signals", "lonely_barrier") else 60.0)
+    oriel.init(timeout=0.5 if kernel.name in ("never_signals", "lonely_barrier") else 60.0)
     mesh = make_mesh((jax.device_count(),), ("x",))
     x = spread(mesh, np.ones(4 * jax.device_count(), np.float32), P("x"))
     raised = None
