@@ -243,6 +243,14 @@ PROGRAM = """#include <oriel/oriel.h>
 int main(void) { return strcmp(oriel_version(), ORIEL_VERSION_STRING) != 0; }
 """
 
+# Compiles with the headers that the wheel has installed.
+KERNEL = """import oriel, pathlib, sys
+kernels = oriel.kernel(sys.argv[1])
+site = pathlib.Path(sys.argv[2]).resolve()
+assert oriel._source.include_folder().is_relative_to(site)
+print(kernels)
+"""
+
 
 def suite_wheel(session):
     folder = LOGS / "wheel"
@@ -257,6 +265,9 @@ def suite_wheel(session):
     if status != 0:
         return [Case("wheel/install", FAILED, last_lines(output, 12))]
     return [check_tag(wheel), check_contents(wheel), check_c_program(session, folder),
+            check(session, "wheel/kernel", sys.executable, "-c", KERNEL,
+                  ROOT / "examples/07_my_all_reduce/my_all_reduce.cu", folder / "site",
+                  PYTHONPATH=str(folder / "site"), XDG_CACHE_HOME=str(folder / "cache")),
             check(session, "wheel/command", folder / "site" / "bin" / "oriel", "info")]
 
 
