@@ -33,7 +33,7 @@ def from_each(processes, text):
 
 
 def run_python(session, case_id, script, *arguments, processes, lines, **keywords):
-    script = next(EXAMPLES.glob(f"*/{script}"))
+    script = next(EXAMPLES.glob(script if "/" in script else f"*/{script}"))
     return expect(session, f"examples/{case_id}",
                   *oriel_run(processes, sys.executable, script, *arguments), lines=lines,
                   **keywords)
@@ -101,6 +101,26 @@ def run_recovery(session):
     ]
 
 
+def run_kernels(session):
+    summed = r"1001 elements, got\[0\]=1\.0 got\[-1\]=\S+, bits as oriel\.all_reduce: True"
+    cooled = r"32 x 32 cells, 50 steps in one call, heat left 0\.\d+, ALL_OK=True"
+    fused = r"8 x 100: in one kernel \d+ us, one after the other \d+ us, ALL_OK=True"
+    picture = LOGS / "heat.png"
+    picture.unlink(missing_ok=True)
+    cases = [
+        run_python(session, "07_my_all_reduce", "07_*/run.py", 1001, processes=2,
+                   lines=from_each(2, summed)),
+        run_python(session, "08_halo_exchange", "08_*/run.py", 32, 50, picture, processes=3,
+                   lines=[*from_each(3, cooled.replace("32 x 32", "30 x 30")), f"wrote {picture}"]),
+        run_python(session, "09_fused_reduce_scatter", "09_*/run.py", 8, 100, processes=2,
+                   lines=from_each(2, fused)),
+    ]
+    long = [path for path in EXAMPLES.glob("0[789]_*/*.cu")
+            if len(path.read_text().splitlines()) > 60]
+    return [*cases, Case("examples/kernels-are-short", FAILED if long else PASSED,
+                         f"more than 60 lines: {', '.join(map(str, long))}" if long else "")]
+
+
 def suite_examples(session):
     expected = r"N=1048576 expected=6\.0 got\[0\]=6\.0 got\[-1\]=6\.0 ALL_OK=True"
     trained = r"96 parameters, 48 on each device, loss \S+, on one device \S+, ALL_OK=True"
@@ -114,4 +134,5 @@ def suite_examples(session):
                    lines=from_each(2, "200 tokens to 4 experts and back, ALL_OK=True")),
         *run_recovery(session),
         *run_mpirun(session),
+        *run_kernels(session),
     ]

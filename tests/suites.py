@@ -236,7 +236,8 @@ def suite_gpu(session):
 # Tests of the command, which wait for graces and deadlines to end.
 COMMAND_TESTS = ("command", "doctor_job", "launchers", "run")
 # Tests that start Python processes and wait for them.
-PROCESS_TESTS = ("failure", "mpirun", "order", "processes", "world")
+PROCESS_TESTS = ("failure", "kernel_cuda", "kernel_errors", "mpirun", "op", "order", "processes",
+                 "world")
 
 
 def suite_multi(session):
@@ -272,6 +273,14 @@ PROGRAM = """#include <oriel/oriel.h>
 int main(void) { return strcmp(oriel_version(), ORIEL_VERSION_STRING) != 0; }
 """
 
+# Compiles with the headers that the wheel has installed.
+KERNEL = """import oriel, pathlib, sys
+kernels = oriel.kernel(sys.argv[1])
+site = pathlib.Path(sys.argv[2]).resolve()
+assert oriel._source.include_folder().is_relative_to(site)
+print(kernels)
+"""
+
 
 def suite_wheel(session):
     folder = LOGS / "wheel"
@@ -286,6 +295,9 @@ def suite_wheel(session):
     if status != 0:
         return [Case("wheel/install", FAILED, last_lines(output, 12))]
     return [check_tag(wheel), check_contents(wheel), check_c_program(session, folder),
+            check(session, "wheel/kernel", sys.executable, "-c", KERNEL,
+                  ROOT / "examples/07_my_all_reduce/my_all_reduce.cu", folder / "site",
+                  PYTHONPATH=str(folder / "site"), XDG_CACHE_HOME=str(folder / "cache")),
             check(session, "wheel/command", folder / "site" / "bin" / "oriel", "info")]
 
 
@@ -300,7 +312,8 @@ def check_contents(wheel):
     names = zipfile.ZipFile(wheel).namelist()
     modules = [path for path in (ROOT / "python").rglob("*") if path.suffix in (".py", ".c", ".h")]
     wanted = ["oriel/lib/liboriel.so", "oriel/lib/pkgconfig/oriel.pc",
-              "oriel/include/oriel/oriel.h", "/scripts/oriel",
+              *[f"oriel/include/oriel/{path.name}" for path in (ROOT / "include/oriel").iterdir()],
+              "/scripts/oriel",
               *[path.relative_to(ROOT / "python").as_posix() for path in modules]]
     absent = [name for name in wanted if not any(n.endswith(name) for n in names)]
     return Case("wheel/contents", FAILED if absent else PASSED, f"missing: {', '.join(absent)}")

@@ -25,7 +25,9 @@ from oriel._all_reduce import all_reduce  # noqa: E402  (after the reservation)
 from oriel._barrier import barrier  # noqa: E402
 from oriel._exchange import all_to_all, broadcast, permute  # noqa: E402
 from oriel._gather import all_gather, reduce_scatter  # noqa: E402
+from oriel._kernel import kernel  # noqa: E402
 from oriel._lib import OrielError, Status, version  # noqa: E402
+from oriel._op import op  # noqa: E402
 from oriel._ragged import ragged_all_to_all  # noqa: E402
 from oriel._world import (  # noqa: E402
     check,
@@ -51,8 +53,10 @@ __all__ = [
     "finalize",
     "init",
     "is_initialized",
+    "kernel",
     "local_size",
     "num_processes",
+    "op",
     "permute",
     "process_id",
     "ragged_all_to_all",

@@ -81,12 +81,16 @@ def check_array(operation, leaf, what="x"):
         raise TypeError(
             f"oriel.{operation} takes arrays; {what} holds {leaf!r} of type {type(leaf).__name__}"
         ) from None
+    check_dtype(operation, dtype)
+    return leaf
+
+
+def check_dtype(operation, dtype):
     if str(dtype) not in _DTYPES:
         raise TypeError(
             f"oriel.{operation} does not take dtype {dtype}; it takes "
             f"{', '.join(sorted(_DTYPES))}"
         )
-    return leaf
 
 
 def check_dimension(operation, what, value, ndim):

@@ -13,6 +13,9 @@ enum oriel_option_id {
     ORIEL_OPT_CHUNK,        /* bytes */
     ORIEL_OPT_SPIN,         /* microseconds */
     ORIEL_OPT_DIRECT,       /* 0 or 1 */
+    ORIEL_OPT_TEAM,         /* threads */
+    ORIEL_OPT_JITTER,       /* microseconds */
+    ORIEL_OPT_ARENA,        /* bytes per rank */
     ORIEL_OPT_LOG,          /* error, warn, info, debug */
     ORIEL_OPT_PROCESS_ID,
     ORIEL_OPT_NUM_PROCESSES,

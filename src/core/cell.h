@@ -11,6 +11,7 @@ enum oriel_mode {
     ORIEL_MODE_STAGED,    /* through a channel, chunk by chunk; committed once all have finished */
     ORIEL_MODE_DIRECT,    /* in place, within one process; committed once all chunks are done */
     ORIEL_MODE_LANE,      /* payloads in the group's lane, without a cell */
+    ORIEL_MODE_KERNEL,    /* a kernel runs; committed once it has ended on all */
 };
 
 typedef struct cell_view {

@@ -4,6 +4,7 @@
 #include "base/config.h"
 #include "base/log.h"
 #include "base/sys.h"
+#include "core/arena.h"
 #include "core/device.h"
 #include "core/launcher.h"
 
@@ -76,6 +77,7 @@ static void comm_free(oriel_comm *comm)
     oriel_watch_stop(comm);
     oriel_devices_close(comm);
     oriel_windows_free(comm);
+    oriel_arena_free(comm);
     oriel_groups_free(comm);
     if (comm->has_port)
         comm->fabric->port_close(&comm->port);
@@ -122,6 +124,7 @@ static oriel_comm *comm_new(const oriel_comm_params *params)
     if (comm == NULL)
         return NULL;
     pthread_mutex_init(&comm->lock, NULL);
+    pthread_mutex_init(&comm->arena_lock, NULL);
     comm->pid = (int)getpid();
     comm->process = params->process_id;
     comm->num_processes = params->num_processes;

@@ -9,6 +9,7 @@
 enum { COMM_MAX_SEGMENTS = 256 };
 
 typedef struct oriel_seat oriel_seat;
+struct oriel_area;
 
 struct oriel_group {
     oriel_comm *comm;
@@ -76,6 +77,10 @@ struct oriel_comm {
     oriel_group *world;
     oriel_window *windows;
     uint64_t windows_made;
+
+    pthread_mutex_t arena_lock; /* the arena and the areas taken of it: see arena.h */
+    oriel_segment arena;
+    struct oriel_area **areas; /* per local rank */
 
     struct oriel_request **started; /* per local rank: requests not waited for yet */
     void (*_Atomic free_started)(struct oriel_request *list); /* set by whoever starts one */

@@ -30,6 +30,7 @@ enum {
     HEAP_TEXT = 256,
     HEAP_STYLES = 256,    /* a power of two is not needed; collisions do no harm */
     HEAP_STYLE_COUNT = 5, /* see style.h */
+    HEAP_NAMES = 128,     /* of kernels */
 };
 
 #define HEAP_ALIGNED __attribute__((aligned(HEAP_LINE)))
@@ -122,7 +123,8 @@ typedef struct heap_member {
     uint32_t chunks;            /* staged: how many this member has to publish */
     const void *send;           /* addresses mean something in direct mode alone */
     void *recv;
-    const void *ragged; /* oriel_ragged */
+    const void *ragged;           /* oriel_ragged */
+    _Atomic uint64_t waits, seen; /* kernels: what a thread waits for, and what there is */
 } HEAP_ALIGNED heap_member;
 
 typedef struct heap_cell {
@@ -169,6 +171,13 @@ typedef struct heap_abort {
     char text[HEAP_TEXT];
 } heap_abort;
 
+/* See names.h. */
+typedef struct heap_name {
+    _Atomic uint64_t identity; /* 0: free */
+    _Atomic uint32_t written;
+    char text[116];
+} heap_name;
+
 typedef struct heap_header {
     uint64_t magic;
     uint64_t bytes;
@@ -189,6 +198,7 @@ typedef struct heap_header {
     HEAP_ALIGNED _Atomic uint32_t parked; /* calls that wait for a resource */
     HEAP_ALIGNED heap_abort abort;
     _Atomic uint64_t cpus[CPU_WORDS]; /* that some process may run on */
+    heap_name names[HEAP_NAMES];
 } heap_header;
 
 typedef struct oriel_heap {

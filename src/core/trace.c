@@ -14,6 +14,7 @@ const char *oriel_kind_name(uint32_t kind)
         [ORIEL_KIND_PERMUTE] = "permute",
         [ORIEL_KIND_BARRIER] = "barrier",
         [ORIEL_KIND_RAGGED_ALL_TO_ALL] = "ragged_all_to_all",
+        [ORIEL_KIND_KERNEL] = "kernel",
     };
 
     return kind < ORIEL_KIND_COUNT && names[kind] != NULL ? names[kind] : "unknown operation";

@@ -17,6 +17,7 @@ static struct {
     pthread_rwlock_t lock;
     oriel_comm *comm;
     oriel_engine *engine;
+    oriel_crew *crew;
     int num_devices;
     int ordinals[MAX_LOCAL];
 } attached = {.lock = PTHREAD_RWLOCK_INITIALIZER};
@@ -29,18 +30,23 @@ const void *const oriel_ffi_site_type_info = &site_type_info;
 void oriel_ffi_detach(double patience_s)
 {
     oriel_engine *engine;
+    oriel_crew *crew;
 
     pthread_rwlock_wrlock(&attached.lock);
     engine = attached.engine;
+    crew = attached.crew;
     attached.comm = NULL;
     attached.engine = NULL;
+    attached.crew = NULL;
     pthread_rwlock_unlock(&attached.lock);
     oriel_engine_destroy(engine, patience_s);
+    oriel_crew_destroy(crew);
 }
 
 oriel_status oriel_ffi_attach(oriel_comm *comm, const int *ordinals, int n)
 {
     oriel_engine *engine;
+    oriel_crew *crew;
     oriel_status st;
 
     if (comm == NULL)
@@ -50,12 +56,18 @@ oriel_status oriel_ffi_attach(oriel_comm *comm, const int *ordinals, int n)
     if (ordinals == NULL || n != comm->local_ranks || n > MAX_LOCAL)
         return oriel_fail(ORIEL_ERR_INVALID, "n is %d; the comm has %d ranks here", n,
                           comm->local_ranks);
-    st = oriel_engine_create(comm, &engine);
+    st = oriel_crew_create(&crew);
     if (st != ORIEL_OK)
         return st;
+    st = oriel_engine_create(comm, &engine);
+    if (st != ORIEL_OK) {
+        oriel_crew_destroy(crew);
+        return st;
+    }
     pthread_rwlock_wrlock(&attached.lock);
     attached.comm = comm;
     attached.engine = engine;
+    attached.crew = crew;
     attached.num_devices = n;
     memcpy(attached.ordinals, ordinals, (size_t)n * sizeof *ordinals);
     pthread_rwlock_unlock(&attached.lock);
@@ -141,7 +153,9 @@ static oriel_status begin(const xla_frame *frame, oriel_site *site, oriel_reques
 
     if (st == ORIEL_OK)
         st = find_group(site, rank, &group);
-    if (st == ORIEL_OK)
+    if (st == ORIEL_OK && op.kind == ORIEL_KIND_KERNEL)
+        st = frame_kernel(frame, site, group, attached.crew, &op.kernel);
+    else if (st == ORIEL_OK)
         st = frame_buffers(frame, oriel_group_size(group), &op, &ragged);
     if (st == ORIEL_OK)
         st = check(group, rank, &op);
@@ -151,6 +165,8 @@ static oriel_status begin(const xla_frame *frame, oriel_site *site, oriel_reques
         st = oriel_request_begin(request, group, rank, oriel_group_index(group, rank), &key, &op);
     if (st == ORIEL_OK)
         request->record.instances = oriel_site_instances(site);
+    else
+        oriel_kernel_call_destroy(op.kernel);
     return st;
 }
 
@@ -238,6 +254,16 @@ void *oriel_ffi_execute(xla_frame *frame)
     error = execute(frame);
     pthread_rwlock_unlock(&attached.lock);
     return error;
+}
+
+oriel_status oriel_ffi_kernel(uint64_t hash, const char *name, void (*entry)(void *))
+{
+    return oriel_kernel_register(hash, name, (oriel_kernel_entry)(void (*)(void))entry);
+}
+
+oriel_status oriel_ffi_op(uint64_t hash, const char *name, oriel_status (*op)(struct oriel_call *))
+{
+    return oriel_host_op_register(hash, name, op);
 }
 
 void *oriel_ffi_empty(xla_frame *frame)

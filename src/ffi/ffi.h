@@ -14,8 +14,12 @@
  *   root        position in each group; 0 if absent
  *   pairs       i64 array, (source, destination) positions in each group one after
  *               the other; none if absent
+ *   kernel      oriel_kernel: what it was registered as
+ *   values      i64 array, the attributes of a kernel: integers, the bits of doubles,
+ *               and for strings the byte in this array where they begin
  * Operands and results have one dtype and are those of the public functions: where
  * these have a block for each member, so does the first dimension. But
+ *   kernel             takes any number of operands and results of any dtype
  *   barrier            takes any number of operands of any dtype, each with a result
  *                      that is the same buffer
  *   ragged_all_to_all  takes operand, output (which is the same buffer as the
@@ -47,6 +51,15 @@ ORIEL_API oriel_status oriel_ffi_attach(oriel_comm *comm, const int *ordinals, i
  * for operations in flight, then revokes the comm so that they end. Call it
  * before the comm goes; nothing attached is fine. */
 ORIEL_API void oriel_ffi_detach(double patience_s);
+
+/* Makes a kernel known under a number that is the same on all processes; see
+ * ORIEL_ENTRY in oriel/kernel.h. `entry` stays for good. */
+ORIEL_API oriel_status oriel_ffi_kernel(uint64_t hash, const char *name, void (*entry)(void *));
+
+/* The same for a host function: see oriel/op.h. */
+struct oriel_call;
+ORIEL_API oriel_status oriel_ffi_op(uint64_t hash, const char *name,
+                                    oriel_status (*op)(struct oriel_call *));
 
 /* Called by the lowering rule with the attributes it writes: instructions that
  * XLA instantiates from now on belong to another program than earlier ones. */

@@ -95,10 +95,10 @@ static oriel_status array(const xla_frame *frame, const char *name, int optional
 oriel_status frame_attrs(const xla_frame *frame, site_attrs *attrs_p)
 {
     static const char *const names[] = {"kind",       "module", "site", "world",
-                                        "group_size", "reduce", "root"};
+                                        "group_size", "reduce", "root", "kernel"};
     enum { REQUIRED = 5 };
     int64_t *fields[] = {&attrs_p->kind,       &attrs_p->module, &attrs_p->site, &attrs_p->world,
-                         &attrs_p->group_size, &attrs_p->reduce, &attrs_p->root};
+                         &attrs_p->group_size, &attrs_p->reduce, &attrs_p->root, &attrs_p->kernel};
     oriel_status st;
 
     memset(attrs_p, 0, sizeof *attrs_p);
@@ -110,6 +110,8 @@ oriel_status frame_attrs(const xla_frame *frame, site_attrs *attrs_p)
     st = array(frame, "groups", 0, &attrs_p->ranks, &attrs_p->num_ranks);
     if (st == ORIEL_OK)
         st = array(frame, "pairs", 1, &attrs_p->pairs, &attrs_p->num_pairs);
+    if (st == ORIEL_OK)
+        st = array(frame, "values", 1, &attrs_p->values, &attrs_p->num_values);
     return st;
 }
 
@@ -255,6 +257,48 @@ static oriel_status ragged_buffers(const xla_frame *frame, int n, oriel_op *op,
     ragged->row = elements(in) / ragged->send_rows;
     op->ragged = ragged;
     copy_aliased(frame->args.items[1], out);
+    return ORIEL_OK;
+}
+
+static oriel_status kernel_buffer_of(const xla_buffer *from, int number, const char *name,
+                                     kernel_buffer *to)
+{
+    int dtype = dtype_of(from->dtype);
+
+    if (dtype < 0)
+        return oriel_fail(ORIEL_ERR_INVALID, "kernel %s: buffer %d has XLA dtype %d", name, number,
+                          from->dtype);
+    to->data = from->data;
+    to->count = elements(from);
+    to->dtype = (oriel_dtype)dtype;
+    to->ndim = (int)from->rank;
+    for (int d = 0; d < to->ndim && d < KERNEL_DIMS; d++)
+        to->dims[d] = from->dims[d];
+    return ORIEL_OK;
+}
+
+oriel_status frame_kernel(const xla_frame *frame, const oriel_site *site, const oriel_group *group,
+                          oriel_crew *crew, oriel_kernel_call **call_p)
+{
+    const oriel_kernel *kernel = oriel_site_kernel(site);
+    int operands = (int)frame->args.size;
+    oriel_kernel_call *call;
+    int64_t num_values;
+    const int64_t *values = oriel_site_values(site, &num_values);
+    oriel_status st = oriel_kernel_call_create(kernel, crew, group->n, operands,
+                                               (int)frame->rets.size, values, num_values, &call);
+
+    if (st != ORIEL_OK)
+        return st;
+    for (int i = 0; st == ORIEL_OK && i < call->num_buffers; i++)
+        st = kernel_buffer_of(i < operands ? frame->args.items[i] : frame->rets.items[i - operands],
+                              i, kernel->name, &call->buffers[i]);
+    if (st != ORIEL_OK) {
+        oriel_kernel_call_destroy(call);
+        return st;
+    }
+    oriel_kernel_call_identify(call, &group->comm->heap);
+    *call_p = call;
     return ORIEL_OK;
 }
 

@@ -13,6 +13,9 @@ oriel_status frame_run_id(const xla_frame *frame, int64_t *run_p);
 oriel_status frame_ordinal(const xla_frame *frame, int *ordinal_p);
 /* Fills in what `op` of a group of `n` works on; `ragged` is for what it may point to. */
 oriel_status frame_buffers(const xla_frame *frame, int n, oriel_op *op, oriel_ragged *ragged);
+/* The same for a kernel: a call that is the caller's. */
+oriel_status frame_kernel(const xla_frame *frame, const oriel_site *site, const oriel_group *group,
+                          oriel_crew *crew, oriel_kernel_call **call_p);
 oriel_status frame_set_site(const xla_frame *frame, int64_t *type_id, oriel_site *site);
 oriel_status frame_site(const xla_frame *frame, int64_t *type_id, oriel_site **site_p);
 

@@ -47,6 +47,9 @@ struct oriel_site {
     uint32_t copy;
     int64_t world;
     oriel_op op; /* without buffers */
+    const oriel_kernel *kernel;
+    int64_t *values;
+    int64_t num_values;
     int num_ranks, group_size;
     int *ranks; /* then the pairs of `op` */
     pthread_mutex_t lock;
@@ -140,6 +143,11 @@ static oriel_status check_attrs(const site_attrs *attrs)
                           (long long)attrs->num_ranks, (long long)attrs->group_size);
     if (attrs->reduce < 0 || attrs->reduce >= ORIEL_REDOP_COUNT)
         return oriel_fail(ORIEL_ERR_INVALID, "attribute reduce is %lld", (long long)attrs->reduce);
+    if (attrs->kind == ORIEL_KIND_KERNEL && oriel_kernel_find((uint64_t)attrs->kernel) == NULL)
+        return oriel_fail(ORIEL_ERR_INVALID,
+                          "attribute kernel is %016llx, which this process has not loaded: call "
+                          "oriel.kernel before the program is compiled",
+                          (unsigned long long)attrs->kernel);
     if (attrs->num_pairs % 2 != 0)
         return oriel_fail(ORIEL_ERR_INVALID, "attribute pairs has %lld entries",
                           (long long)attrs->num_pairs);
@@ -162,6 +170,11 @@ static void fill(oriel_site *site, const site_attrs *attrs)
         site->ranks[i] = (int)attrs->ranks[i];
     for (int64_t i = 0; i < attrs->num_pairs; i++)
         pairs[i] = (int)attrs->pairs[i];
+    if (attrs->kind == ORIEL_KIND_KERNEL)
+        site->kernel = oriel_kernel_find((uint64_t)attrs->kernel);
+    site->num_values = attrs->num_values;
+    if (attrs->num_values > 0)
+        memcpy(site->values, attrs->values, (size_t)attrs->num_values * sizeof *site->values);
     site->op = (oriel_op){
         .kind = (enum oriel_kind)attrs->kind,
         .redop = (oriel_redop)attrs->reduce,
@@ -184,7 +197,8 @@ oriel_status oriel_site_create(const site_attrs *attrs, oriel_site **site_p)
     pthread_mutex_init(&site->lock, NULL);
     site->ranks =
         oriel_sys_now->alloc((size_t)(attrs->num_ranks + attrs->num_pairs) * sizeof *site->ranks);
-    if (site->ranks != NULL)
+    site->values = oriel_sys_now->alloc(((size_t)attrs->num_values + 1) * sizeof *site->values);
+    if (site->ranks != NULL && site->values != NULL)
         site->family = family_join(call_hash(attrs->module, attrs->site), &site->copy);
     if (site->family == NULL) {
         oriel_site_destroy(site);
@@ -207,6 +221,7 @@ void oriel_site_destroy(void *object)
         oriel_sys_now->release(site->devices[i]);
     pthread_mutex_destroy(&site->lock);
     oriel_sys_now->release(site->ranks);
+    oriel_sys_now->release(site->values);
     oriel_sys_now->release(site);
 }
 
@@ -218,6 +233,17 @@ int64_t oriel_site_world(const oriel_site *site)
 const oriel_op *oriel_site_op(const oriel_site *site)
 {
     return &site->op;
+}
+
+const oriel_kernel *oriel_site_kernel(const oriel_site *site)
+{
+    return site->kernel;
+}
+
+const int64_t *oriel_site_values(const oriel_site *site, int64_t *n_p)
+{
+    *n_p = site->num_values;
+    return site->values;
 }
 
 const int *oriel_site_ranks(const oriel_site *site, int rank, int *n_p)

@@ -4,15 +4,15 @@
 #define ORIEL_FFI_SITE_H
 
 #include "ffi/xla_abi.h"
-#include "ops/op.h"
+#include "ops/kernel.h"
 
 typedef struct oriel_site oriel_site;
 
 /* What a site's attributes say. */
 typedef struct site_attrs {
-    int64_t kind, module, site, world, group_size, reduce, root;
-    int64_t num_ranks, num_pairs;
-    const int64_t *ranks, *pairs;
+    int64_t kind, module, site, world, group_size, reduce, root, kernel;
+    int64_t num_ranks, num_pairs, num_values;
+    const int64_t *ranks, *pairs, *values;
 } site_attrs;
 
 oriel_status oriel_site_create(const site_attrs *attrs, oriel_site **site_p);
@@ -21,6 +21,9 @@ void oriel_site_destroy(void *site);
 int64_t oriel_site_world(const oriel_site *site);
 /* What the call is, without buffers; the arrays live as long as the site. */
 const oriel_op *oriel_site_op(const oriel_site *site);
+/* What a kernel's call runs, and with which values; they live as long as the site. */
+const oriel_kernel *oriel_site_kernel(const oriel_site *site);
+const int64_t *oriel_site_values(const oriel_site *site, int64_t *n_p);
 /* The list of ranks of the group that `rank` belongs to; NULL: none does. */
 const int *oriel_site_ranks(const oriel_site *site, int rank, int *n_p);
 /* Which instruction this is: equal on all processes that compiled the program. */

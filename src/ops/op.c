@@ -4,6 +4,7 @@
 
 #include "base/copy.h"
 #include "core/hash.h"
+#include "ops/kernel.h"
 #include "ops/ragged.h"
 #include "ops/reduce.h"
 
@@ -16,6 +17,7 @@ const oriel_op_form oriel_op_forms[ORIEL_KIND_COUNT] = {
     [ORIEL_KIND_PERMUTE] = {OP_ONE, OP_ONE, 0},
     [ORIEL_KIND_BARRIER] = {OP_NONE, OP_NONE, 0},
     [ORIEL_KIND_RAGGED_ALL_TO_ALL] = {OP_EACH, OP_EACH, 0},
+    [ORIEL_KIND_KERNEL] = {OP_NONE, OP_NONE, 0},
 };
 
 size_t oriel_op_recv_count(const oriel_op *op, int n)
@@ -142,7 +144,7 @@ oriel_status oriel_op_check(const oriel_group *group, int rank, const oriel_op *
 {
     oriel_status st = check_member(group, rank);
 
-    if (st != ORIEL_OK || op->kind == ORIEL_KIND_BARRIER)
+    if (st != ORIEL_OK || op->kind == ORIEL_KIND_BARRIER || op->kind == ORIEL_KIND_KERNEL)
         return st;
     if (!oriel_dtype_known(op->dtype))
         return oriel_fail(ORIEL_ERR_INVALID, "dtype is %d, which is none", (int)op->dtype);
@@ -170,6 +172,8 @@ static uint64_t shape_of(const oriel_op *op)
         return (uint64_t)op->root;
     if (op->kind == ORIEL_KIND_RAGGED_ALL_TO_ALL)
         return (uint64_t)op->ragged->slices;
+    if (op->kind == ORIEL_KIND_KERNEL)
+        return op->kernel->identity;
     for (int i = 0; op->kind == ORIEL_KIND_PERMUTE && i < op->num_pairs; i++)
         sum += oriel_mix((uint64_t)op->pairs[2 * i] << 32 | (uint32_t)op->pairs[2 * i + 1]);
     return sum;
@@ -181,6 +185,8 @@ static enum oriel_mode mode_of(const oriel_group *group, const oriel_op *op)
     size_t payload = oriel_op_widest(op, group->n);
     int ragged = op->kind == ORIEL_KIND_RAGGED_ALL_TO_ALL;
 
+    if (op->kind == ORIEL_KIND_KERNEL)
+        return ORIEL_MODE_KERNEL;
     if (!ragged && payload == 0)
         return ORIEL_MODE_EAGER;
     if (group->one_process && heap->header->direct)
@@ -193,7 +199,7 @@ static enum oriel_mode mode_of(const oriel_group *group, const oriel_op *op)
 void oriel_op_describe(const oriel_group *group, const oriel_op *op, oriel_record *record_p)
 {
     *record_p = (oriel_record){
-        .bytes = oriel_op_block(op),
+        .bytes = op->kernel != NULL ? op->kernel->bytes : oriel_op_block(op),
         .shape = shape_of(op),
         .n = (uint32_t)group->n,
         .kind = (uint16_t)op->kind,

@@ -18,6 +18,7 @@ typedef struct oriel_op {
     const int *pairs; /* permute: (source, destination), ... */
     int num_pairs;
     const oriel_ragged *ragged;
+    struct oriel_kernel_call *kernel;
 } oriel_op;
 
 /* Instead of a position in the group. */
@@ -28,7 +29,8 @@ enum { OP_NOBODY = -1, OP_EVERYBODY = -2 };
 oriel_status oriel_op_check(const oriel_group *group, int rank, const oriel_op *op);
 /* What all members must agree on; the mode follows from the rest, the group and
  * the heap. `shape` is the root of a broadcast, a hash of a permutation that does
- * not depend on the order of its pairs, or the slices of ragged_all_to_all. */
+ * not depend on the order of its pairs, the slices of ragged_all_to_all, or the
+ * identity of a kernel's call. */
 void oriel_op_record(const oriel_group *group, const oriel_op *op, oriel_record *record_p);
 /* The same without the mode. */
 void oriel_op_describe(const oriel_group *group, const oriel_op *op, oriel_record *record_p);

@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/sys.h"
 #include "core/style.h"
+#include "ops/kernel.h"
 #include "ops/quick.h"
 #include "ops/ragged.h"
 #include "ops/reduce.h"
@@ -112,10 +113,12 @@ void oriel_request_drop(oriel_request *request)
 {
     oriel_sys_now->release(request->arrays);
     oriel_sys_now->release(request->slices);
+    oriel_kernel_call_destroy(request->op.kernel);
     oriel_sys_now->release(request->kept);
     request->kept = NULL;
     request->arrays = NULL;
     request->slices = NULL;
+    request->op.kernel = NULL;
 }
 
 static void unpark(oriel_request *request)
@@ -135,14 +138,19 @@ static oriel_status fail(oriel_request *request, oriel_status code)
     if (request->op.recv != NULL)
         oriel_poison(request->op.recv, oriel_op_recv_count(&request->op, request->group->n),
                      request->op.dtype);
+    if (request->op.kernel != NULL)
+        oriel_kernel_fail(request);
     oriel_request_drop(request);
     oriel_trace_end(request->trace, TRACE_FAILED);
     return code;
 }
 
-/* The operation was revoked, here or elsewhere: say why. */
+/* The operation was revoked, here or elsewhere: say why. A kernel is still running for
+ * a moment, and may need this rank's memory. */
 static oriel_status revoked(oriel_request *request)
 {
+    if (request->op.kernel != NULL && !oriel_kernel_quiet(request))
+        return ORIEL_IN_PROGRESS;
     return fail(request, oriel_verdict_revoked(request));
 }
 
@@ -476,7 +484,7 @@ oriel_status oriel_request_step(oriel_request *request)
 {
     oriel_status st = ORIEL_OK;
 
-    if (request->record.n == 1)
+    if (request->record.n == 1 && request->op.kernel == NULL)
         return alone(request);
     if (request->state == REQUEST_QUEUE)
         st = queue(request);

@@ -4,17 +4,16 @@
 #include "base/copy.h"
 #include "base/sys.h"
 #include "core/style.h"
+#include "ops/kernel.h"
 
 enum { HUGE_PAGE = 2 << 20, HUGE_FROM = 4 << 20 };
 
 /* XLA mallocs every result anew, so a large one costs a page fault for each 4 KiB
  * written, which takes longer than the operation; huge pages save most of them. */
-static void advise_result(const oriel_request *request)
+void oriel_transfer_advise(const void *result, size_t bytes)
 {
-    const oriel_op *op = &request->op;
-    size_t bytes = oriel_op_recv_count(op, request->group->n) * oriel_dtype_size(op->dtype);
-    uintptr_t from = ((uintptr_t)op->recv + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
-    uintptr_t to = ((uintptr_t)op->recv + bytes) / HUGE_PAGE * HUGE_PAGE;
+    uintptr_t from = ((uintptr_t)result + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
+    uintptr_t to = ((uintptr_t)result + bytes) / HUGE_PAGE * HUGE_PAGE;
 
     if (bytes >= HUGE_FROM && from < to)
         oriel_sys_now->advise_huge((void *)from, to - from);
@@ -54,8 +53,12 @@ static int pulls(const oriel_request *request)
 oriel_status oriel_transfer_expose(oriel_request *request)
 {
     heap_member *member = &oriel_heap_members(&request->comm->heap, request->cell)[request->index];
+    const oriel_op *op = &request->op;
 
-    advise_result(request);
+    if (request->op.kernel != NULL)
+        return oriel_kernel_expose(request);
+    oriel_transfer_advise(op->recv,
+                          oriel_op_recv_count(op, request->group->n) * oriel_dtype_size(op->dtype));
     request->style = request->cell->style;
     if (request->op.ragged != NULL && request->record.mode == ORIEL_MODE_STAGED)
         request->style =
@@ -76,6 +79,8 @@ oriel_status oriel_transfer_expose(oriel_request *request)
 
 oriel_status oriel_transfer_step(oriel_request *request)
 {
+    if (request->record.mode == ORIEL_MODE_KERNEL)
+        return oriel_kernel_step(request);
     if (request->record.mode == ORIEL_MODE_EAGER)
         return eager_step(request);
     if (request->record.mode == ORIEL_MODE_DIRECT)

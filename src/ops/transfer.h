@@ -4,6 +4,8 @@
 
 #include "ops/request.h"
 
+/* A result that is about to be written. */
+void oriel_transfer_advise(const void *result, size_t bytes);
 /* Before the member arrives: puts its payload or its addresses where the others
  * find them. ORIEL_ERR_SYSTEM: no memory. */
 oriel_status oriel_transfer_expose(oriel_request *request);

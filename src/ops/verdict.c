@@ -3,6 +3,8 @@
 
 #include "base/log.h"
 #include "base/sys.h"
+#include "core/names.h"
+#include "ops/kernel.h"
 #include "ops/verdict.h"
 
 static int process_of(const oriel_comm *comm, int rank)
@@ -25,6 +27,15 @@ static int missing_rank(const oriel_request *request)
     if (request->state == REQUEST_READ)
         index = oriel_lane_behind(request->seat, request->call, 0);
     return index >= 0 ? group->ranks[index] : -1;
+}
+
+static void describe_record(const oriel_comm *comm, const oriel_record *record, char *out,
+                            size_t len)
+{
+    if (record->kind == ORIEL_KIND_KERNEL)
+        oriel_name_find(&comm->heap, record->shape, out, len);
+    else
+        oriel_record_describe(record, out, len);
 }
 
 /* ---- looking ------------------------------------------------------------------ */
@@ -80,13 +91,25 @@ static int differs(oriel_request *request, double now)
     return request->suspicions >= 2;
 }
 
+/* All have come, and it is the kernel that takes so long. */
+static int runs_kernel(const oriel_request *request)
+{
+    return request->op.kernel != NULL && request->state == REQUEST_TRANSFER;
+}
+
 static void warn(oriel_request *request, double waited)
 {
     char what[128];
     char last[200] = "";
     int rank = missing_rank(request);
 
-    oriel_record_describe(&request->record, what, sizeof what);
+    describe_record(request->comm, &request->record, what, sizeof what);
+    if (runs_kernel(request)) {
+        oriel_kernel_describe(request, last, sizeof last);
+        oriel_log(ORIEL_LOG_WARN, "rank %d is in %s for %.0f s; %s", request->rank, what, waited,
+                  last);
+        return;
+    }
     if (rank < 0) {
         oriel_log(ORIEL_LOG_WARN, "rank %d waits for room in the heap for %.0f s, in %s",
                   request->rank, waited, what);
@@ -131,8 +154,12 @@ static void abort_different(oriel_comm *comm, const oriel_record *a, int rank_a,
     char first[128];
     char second[128];
 
-    oriel_record_describe(a, first, sizeof first);
-    oriel_record_describe(b, second, sizeof second);
+    describe_record(comm, a, first, sizeof first);
+    describe_record(comm, b, second, sizeof second);
+    if (a->kind == ORIEL_KIND_KERNEL && strcmp(first, second) == 0)
+        oriel_comm_abort(comm, ORIEL_ERR_MISMATCH, rank_b, process_of(comm, rank_b),
+                         "ranks %d and %d asked for %s with different attributes", rank_a, rank_b,
+                         first);
     oriel_comm_abort(comm, ORIEL_ERR_MISMATCH, rank_b, process_of(comm, rank_b),
                      "rank %d asked for %s, rank %d for %s", rank_a, first, rank_b, second);
 }
@@ -155,7 +182,7 @@ void oriel_verdict_differ(const oriel_request *request, int index)
         abort_different(comm, &request->record, request->rank, theirs, rank);
         return;
     }
-    oriel_record_describe(theirs, text, sizeof text);
+    describe_record(comm, theirs, text, sizeof text);
     oriel_comm_abort(comm, ORIEL_ERR_MISMATCH, rank, process_of(comm, rank),
                      "ranks %d and %d both ask for %s, but their broadcasts or permutations "
                      "before it differed",
@@ -176,6 +203,11 @@ void oriel_verdict_abort(const oriel_request *request, int why)
     }
     if (why == VERDICT_LEFT)
         oriel_comm_abort_gone(comm, process);
+    if (why == VERDICT_LATE && runs_kernel(request)) {
+        oriel_kernel_describe(request, last, sizeof last);
+        oriel_comm_abort(comm, ORIEL_ERR_TIMEOUT, rank, process, "%s, after %.1f s", last,
+                         comm->timeout);
+    }
     if (why == VERDICT_LATE && rank >= 0) {
         oriel_trace_describe(comm, rank, last, sizeof last);
         oriel_comm_abort(comm, ORIEL_ERR_TIMEOUT, rank, process,
@@ -225,7 +257,7 @@ oriel_status oriel_verdict_revoked(const oriel_request *request)
         oriel_verdict_mismatch(request->group, request->cell);
     oriel_comm_abort(request->comm, ORIEL_ERR_REVOKED, -1, -1, "an operation was revoked");
     record = oriel_comm_abort_record(request->comm);
-    oriel_record_describe(&request->record, what, sizeof what);
+    describe_record(request->comm, &request->record, what, sizeof what);
     if (record == NULL)
         return oriel_fail(ORIEL_ERR_REVOKED, "%s on rank %d (process %d): the comm was revoked",
                           what, request->rank, request->comm->process);

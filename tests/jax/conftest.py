@@ -16,6 +16,7 @@ if importlib.util.find_spec("oriel") is None:
 os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
 os.environ["JAX_ENABLE_X64"] = "1"
 os.environ["JAX_PLATFORMS"] = "cpu"
+os.environ.setdefault("XDG_CACHE_HOME", str(ROOT / "build" / "cache"))  # of kernels
 
 import oriel  # noqa: E402  (before JAX makes its devices)
 

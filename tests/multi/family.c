@@ -21,7 +21,7 @@ static void edges(oriel_comm *comm, int rank)
     size_t list[] = {0, eager / n, eager / n + 1, eager, eager + 1, chunk + 1, 5 * chunk};
     unsigned seed = 0;
 
-    for (int kind = 1; kind < ORIEL_KIND_COUNT; kind++) {
+    for (int kind = 1; kind < ORIEL_KIND_KERNEL; kind++) {
         for (unsigned i = 0; i < sizeof list / sizeof *list; i++, seed++) {
             family_call call = {.kind = (enum oriel_kind)kind,
                                 .dtype = ORIEL_U8,

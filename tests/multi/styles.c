@@ -33,7 +33,7 @@ static void body(oriel_comm *comm, int rank, void *arg)
     int calls = options.calls;
 
     (void)arg;
-    for (int kind = 1; kind < ORIEL_KIND_COUNT; kind++) {
+    for (int kind = 1; kind < ORIEL_KIND_KERNEL; kind++) {
         if (kind == ORIEL_KIND_BARRIER)
             continue;
         for (unsigned i = 0; i < 3; i++, calls = options.calls / (i == 2 ? 4 : 1)) {

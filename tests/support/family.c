@@ -427,7 +427,7 @@ int family_test(family_flight *flight)
 family_call family_random(unsigned seed, size_t max_bytes)
 {
     uint64_t h = values_mix(seed, 23);
-    family_call call = {.kind = (enum oriel_kind)(1 + h % (ORIEL_KIND_COUNT - 1)),
+    family_call call = {.kind = (enum oriel_kind)(1 + h % (ORIEL_KIND_KERNEL - 1)),
                         .dtype = (oriel_dtype)(h / 8 % ORIEL_DTYPE_COUNT),
                         .op = (oriel_redop)(h / 256 % ORIEL_REDOP_COUNT),
                         .row = 1 + h / 1024 % 5,

@@ -18,7 +18,8 @@ struct job {
 };
 
 static const char *const options[] = {"ORIEL_STAGING", "ORIEL_CHUNK",   "ORIEL_DIRECT",
-                                      "ORIEL_SPIN",    "ORIEL_TIMEOUT", "ORIEL_WARN_AFTER"};
+                                      "ORIEL_SPIN",    "ORIEL_TIMEOUT", "ORIEL_WARN_AFTER",
+                                      "ORIEL_TEAM",    "ORIEL_JITTER",  "ORIEL_ARENA"};
 
 oriel_comm *ranks_comm(int n, double timeout_s, ...)
 {

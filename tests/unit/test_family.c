@@ -33,7 +33,7 @@ static void all_kinds(oriel_comm *comm, int rank, void *arg)
     unsigned seed = 0;
 
     (void)arg;
-    for (int kind = 1; kind < ORIEL_KIND_COUNT; kind++) {
+    for (int kind = 1; kind < ORIEL_KIND_KERNEL; kind++) {
         for (int dtype = 0; dtype < ORIEL_DTYPE_COUNT; dtype += 5) {
             for (size_t i = 0; i < sizeof counts / sizeof *counts; i++, seed++) {
                 family_call call = {.kind = (enum oriel_kind)kind,
@@ -94,7 +94,7 @@ static void edges(oriel_comm *comm, int rank, void *arg)
                      64 * 1024, 130 * 1024};
 
     (void)arg;
-    for (int kind = 1; kind < ORIEL_KIND_COUNT; kind++) {
+    for (int kind = 1; kind < ORIEL_KIND_KERNEL; kind++) {
         for (unsigned i = 0; i < sizeof list / sizeof *list; i++)
             around(comm, rank, (enum oriel_kind)kind, list[i], (unsigned)kind + i);
     }

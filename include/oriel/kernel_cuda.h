@@ -1,0 +1,135 @@
+/* How a kernel waits on a GPU: part of oriel/kernel.h. Needs sm_80. */
+#ifndef ORIEL_KERNEL_CUDA_H
+#define ORIEL_KERNEL_CUDA_H
+
+#include <oriel/kernel_types.h>
+
+#if defined(__CUDACC__)
+
+ORIEL_FN uint64_t oriel_cuda_now(void)
+{
+    uint64_t now;
+
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+    return now;
+}
+
+ORIEL_FN uint64_t oriel_cuda_acquire(const uint64_t *word)
+{
+    uint64_t value;
+
+    asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(word) : "memory");
+    return value;
+}
+
+ORIEL_FN uint32_t oriel_cuda_relaxed(const uint32_t *word)
+{
+    uint32_t value;
+
+    asm volatile("ld.relaxed.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(word) : "memory");
+    return value;
+}
+
+ORIEL_FN void oriel_cuda_trouble(const oriel_frame *frame, int what, int64_t value)
+{
+    uint32_t word = (uint32_t)what | (uint32_t)value << 8;
+
+    atomicCAS_system(frame->error, 0u, word);
+}
+
+/* Whether to give up. The abort word is the host's, far away: it is read last. */
+ORIEL_FN int oriel_cuda_failed(const oriel_team *team)
+{
+    if (oriel_cuda_relaxed(team->frame->error) != 0)
+        return 1;
+    if (oriel_cuda_relaxed(team->frame->abort) != 0)
+        oriel_cuda_trouble(team->frame, ORIEL_TROUBLE_ABORT, 0);
+    else if (oriel_cuda_now() - team->started > team->frame->limit_ns)
+        oriel_cuda_trouble(team->frame, ORIEL_TROUBLE_LATE, 0);
+    else
+        return 0;
+    return 1;
+}
+
+/* Until *word >= value, acquire, system; bounded by abort word and deadline. */
+ORIEL_FN int oriel_cuda_wait(const oriel_team *team, const uint64_t *word, uint64_t value)
+{
+    for (uint32_t turn = 0; oriel_cuda_acquire(word) < value; turn++) {
+        if (turn % 64 == 63 && oriel_cuda_failed(team))
+            return 1;
+    }
+    return 0;
+}
+
+/* All threads of all blocks: the blocks count themselves, and each waits until all of
+ * this round have. The counter starts at 0 with the launch and is never reset, so the
+ * round follows from it. Thread 0 releases and acquires for its block, which
+ * __syncthreads joins to it. Needs all blocks to be resident. */
+ORIEL_FN int oriel_cuda_sync(const oriel_team *team)
+{
+    uint64_t blocks = (uint64_t)gridDim.x;
+    int failed = 0;
+
+    __syncthreads();
+    if (threadIdx.x == 0 && blocks > 1) {
+        unsigned long long *count = (unsigned long long *)team->frame->sync;
+        uint64_t before;
+        uint64_t goal;
+
+        __threadfence();
+        before = atomicAdd(count, 1ull);
+        goal = (before / blocks + 1) * blocks;
+        failed = oriel_cuda_wait(team, team->frame->sync, goal);
+        __threadfence();
+    }
+    return __syncthreads_or(failed);
+}
+
+/* The first block's threads tell one rank each, and wait for one each. */
+ORIEL_FN int oriel_cuda_barrier(oriel_team *team)
+{
+    const oriel_frame *frame = team->frame;
+    int failed = oriel_cuda_sync(team);
+
+    team->epoch++;
+    if (blockIdx.x == 0) {
+        uint64_t *mine = oriel_arrivals(frame->boards[frame->rank]);
+
+        for (uint32_t r = threadIdx.x; r < (uint32_t)frame->size; r += blockDim.x)
+            asm volatile("fence.acq_rel.sys; st.release.sys.global.u64 [%0], %1;" ::"l"(
+                             oriel_arrivals(frame->boards[r]) + frame->rank),
+                         "l"(team->epoch)
+                         : "memory");
+        for (uint32_t r = threadIdx.x; r < (uint32_t)frame->size; r += blockDim.x)
+            failed |= oriel_cuda_wait(team, mine + r, team->epoch);
+        /* What this thread has acquired its block gets by __syncthreads, the others by
+         * the sync below. */
+        __threadfence_system();
+    }
+    return oriel_cuda_sync(team) | failed;
+}
+
+/* Ranks meet before the body, so that operands are there, and after it, so that
+ * results are; who does not meet the others touches nothing of theirs. */
+ORIEL_FN int oriel_cuda_begin(oriel_team *team, const oriel_frame *frame)
+{
+    team->frame = frame;
+    team->thread = blockIdx.x * blockDim.x + threadIdx.x;
+    team->threads = gridDim.x * blockDim.x;
+    team->epoch = oriel_cuda_acquire(oriel_arrivals(frame->boards[frame->rank]) + frame->rank);
+    team->started = oriel_cuda_now();
+    return oriel_cuda_barrier(team);
+}
+
+/* Everybody is past its last signal: the own ones are cleared for the next call. */
+ORIEL_FN void oriel_cuda_end(oriel_team *team)
+{
+    int failed = oriel_cuda_barrier(team);
+
+    for (uint32_t slot = team->thread; !failed && slot < ORIEL_SIGNALS; slot += team->threads)
+        team->frame->boards[team->frame->rank]->signals[slot] = 0;
+}
+
+#endif
+
+#endif

@@ -1,0 +1,320 @@
+/* Reductions, and elements of 16 bits: part of oriel/kernel.h. */
+#ifndef ORIEL_KERNEL_REDUCE_H
+#define ORIEL_KERNEL_REDUCE_H
+
+#include <oriel/kernel.h>
+
+/* ---- elements of 16 bits ------------------------------------------------------------ */
+
+typedef struct oriel_f16 {
+    uint16_t bits;
+} oriel_f16;
+typedef struct oriel_bf16 {
+    uint16_t bits;
+} oriel_bf16;
+
+ORIEL_FN float oriel_float_of_bits(uint32_t bits)
+{
+#if defined(__CUDACC__)
+    return __uint_as_float(bits);
+#else
+    float value;
+    __builtin_memcpy(&value, &bits, sizeof value);
+    return value;
+#endif
+}
+
+ORIEL_FN uint32_t oriel_bits_of_float(float value)
+{
+#if defined(__CUDACC__)
+    return __float_as_uint(value);
+#else
+    uint32_t bits;
+    __builtin_memcpy(&bits, &value, sizeof bits);
+    return bits;
+#endif
+}
+
+ORIEL_FN float oriel_bf16_to_float(oriel_bf16 value)
+{
+    return oriel_float_of_bits((uint32_t)value.bits << 16);
+}
+
+/* To nearest, ties to even; a NaN stays one. */
+ORIEL_FN oriel_bf16 oriel_bf16_from_float(float value)
+{
+    uint32_t bits = oriel_bits_of_float(value);
+    oriel_bf16 result;
+
+    if (value != value)
+        result.bits = (uint16_t)(bits >> 16 | 0x40);
+    else
+        result.bits = (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+    return result;
+}
+
+ORIEL_FN float oriel_f16_to_float(oriel_f16 value)
+{
+    uint32_t sign = (uint32_t)(value.bits & 0x8000) << 16;
+    uint32_t rest = value.bits & 0x7fff;
+
+    if (rest >= 0x7c00) /* infinities and NaN */
+        return oriel_float_of_bits(sign | 0x7f800000 | (rest & 0x3ff) << 13);
+    if (rest >= 0x400)
+        return oriel_float_of_bits(sign | (rest + (112u << 10)) << 13);
+    return oriel_float_of_bits(sign | oriel_bits_of_float((float)rest * 0x1p-24f));
+}
+
+/* To nearest, ties to even; a NaN stays one. */
+ORIEL_FN oriel_f16 oriel_f16_from_float(float value)
+{
+    uint32_t bits = oriel_bits_of_float(value);
+    uint32_t sign = bits >> 16 & 0x8000;
+    uint32_t rest = bits & 0x7fffffff;
+    oriel_f16 result;
+
+    if (rest > 0x7f800000) /* NaN */
+        rest = 0x7e00 | (rest >> 13 & 0x3ff);
+    else if (rest >= 0x477ff000) /* rounds to what is too large */
+        rest = 0x7c00;
+    else if (rest >= 0x38800000)
+        rest = (rest - (112u << 23) + 0xfff + (rest >> 13 & 1)) >> 13;
+    else /* subnormal: the addition rounds, and leaves the bits at the end */
+        rest = oriel_bits_of_float(oriel_float_of_bits(rest) + 0.5f) - 0x3f000000;
+    result.bits = (uint16_t)(sign | rest);
+    return result;
+}
+
+/* ---- reductions ---------------------------------------------------------------------- */
+
+enum { ORIEL_OP_SUM, ORIEL_OP_PROD, ORIEL_OP_MIN, ORIEL_OP_MAX };
+
+/* Reductions of `count` elements of every rank's `src`, in rank order, so that every
+ * rank and every run gets the same bits; f16 and bf16 are combined in float and rounded
+ * once, integers wrap, min and max with a NaN are a NaN. `dst` and `src` point into
+ * buffers of this rank; they may be the same if nobody else reads or writes there.
+ *   oriel_reduce_copy(team, T *dst, const T *src, size_t count, int op)      to this rank
+ *   oriel_reduce_copy_all(team, T *dst, const T *src, size_t count, int op)  to all ranks
+ * T is float, double, oriel_f16, oriel_bf16, or (u)int8_t to (u)int64_t. */
+
+/* IEEE 754-2019 minimum and maximum: -0 is less than 0. */
+#define ORIEL_LEAST(a, b)                                                                          \
+    ((a) < (b) || (a) != (a) ? (a) : (a) == 0 && (b) == 0 ? -(-(a) - (b)) : (b))
+#define ORIEL_MOST(a, b) ((a) > (b) || (a) != (a) ? (a) : (a) == 0 && (b) == 0 ? (a) + (b) : (b))
+
+#define ORIEL_SAME(x) (x)
+/* (element, accumulator, type that sums wrap in, name, to accumulator, to element) */
+#define ORIEL_FOR_ELEMENTS(X)                                                                      \
+    X(float, float, float, f32, ORIEL_SAME, ORIEL_SAME)                                            \
+    X(double, double, double, f64, ORIEL_SAME, ORIEL_SAME)                                         \
+    X(oriel_f16, float, float, f16, oriel_f16_to_float, oriel_f16_from_float)                      \
+    X(oriel_bf16, float, float, bf16, oriel_bf16_to_float, oriel_bf16_from_float)                  \
+    X(int8_t, int8_t, uint32_t, s8, ORIEL_SAME, ORIEL_SAME)                                        \
+    X(uint8_t, uint8_t, uint32_t, u8, ORIEL_SAME, ORIEL_SAME)                                      \
+    X(int16_t, int16_t, uint32_t, s16, ORIEL_SAME, ORIEL_SAME)                                     \
+    X(uint16_t, uint16_t, uint32_t, u16, ORIEL_SAME, ORIEL_SAME)                                   \
+    X(int32_t, int32_t, uint32_t, s32, ORIEL_SAME, ORIEL_SAME)                                     \
+    X(uint32_t, uint32_t, uint32_t, u32, ORIEL_SAME, ORIEL_SAME)                                   \
+    X(int64_t, int64_t, uint64_t, s64, ORIEL_SAME, ORIEL_SAME)                                     \
+    X(uint64_t, uint64_t, uint64_t, u64, ORIEL_SAME, ORIEL_SAME)
+
+#if defined(__CUDACC__)
+
+template <class T> struct oriel_element {
+};
+#define ORIEL_ELEMENT(T, A, W, name, GET, PUT)                                                     \
+    template <> struct oriel_element<T> {                                                          \
+        typedef A acc;                                                                             \
+        typedef W wide;                                                                            \
+        static __device__ __forceinline__ A get(T x)                                               \
+        {                                                                                          \
+            return GET(x);                                                                         \
+        }                                                                                          \
+        static __device__ __forceinline__ T put(A x)                                               \
+        {                                                                                          \
+            return PUT(x);                                                                         \
+        }                                                                                          \
+    };
+ORIEL_FOR_ELEMENTS(ORIEL_ELEMENT)
+#undef ORIEL_ELEMENT
+
+template <class A, class W> ORIEL_FN A oriel_combine(A a, A b, int op)
+{
+    if (op == ORIEL_OP_SUM)
+        return (A)((W)a + (W)b);
+    if (op == ORIEL_OP_PROD)
+        return (A)((W)a * (W)b);
+    return (A)(op == ORIEL_OP_MIN ? ORIEL_LEAST(a, b) : ORIEL_MOST(a, b));
+}
+
+/* 16 bytes at a time where all ranks' addresses allow it, four packs of each rank in
+ * flight. The loads are plain, never .nc: what they read was written by others in the
+ * same launch, and ordered by an acquire. */
+template <class T>
+ORIEL_FN void oriel_reduce(const oriel_team *team, T *dst, const T *src, size_t count, int op,
+                           int everywhere)
+{
+    typedef oriel_element<T> E;
+    typedef typename E::acc A;
+    typedef typename E::wide W;
+    const int per = 16 / sizeof(T), flight = 4;
+    const oriel_frame *frame = team->frame;
+    const oriel_buffer *in, *out;
+    uint64_t in_at, out_at, bits = 0;
+    size_t packs, threads = team->threads;
+    int first = everywhere ? 0 : frame->rank, last = everywhere ? frame->size - 1 : frame->rank;
+
+    if (count == 0)
+        return;
+    in = oriel_buffer_of(team, src);
+    out = oriel_buffer_of(team, dst);
+    if (!in || !out)
+        return;
+    in_at = (uint64_t)src - (uint64_t)in->peers[frame->rank];
+    out_at = (uint64_t)dst - (uint64_t)out->peers[frame->rank];
+    for (int r = 0; r < frame->size; r++)
+        bits |= ((uint64_t)in->peers[r] + in_at) | ((uint64_t)out->peers[r] + out_at);
+    packs = bits % 16 ? 0 : count / per;
+
+    for (size_t i = team->thread; i < packs; i += flight * threads) {
+        A acc[flight][per];
+        union pack {
+            uint4 all;
+            T each[per];
+            __device__ pack()
+            {
+            }
+        } v[flight];
+
+        for (int r = 0; r < frame->size; r++) {
+            const uint4 *from = (const uint4 *)((char *)in->peers[r] + in_at);
+#pragma unroll
+            for (int k = 0; k < flight; k++)
+                if (i + k * threads < packs)
+                    v[k].all = __ldcs(from + i + k * threads);
+#pragma unroll
+            for (int k = 0; k < flight; k++)
+#pragma unroll
+                for (int e = 0; e < per; e++)
+                    acc[k][e] = r == 0 ? E::get(v[k].each[e])
+                                       : oriel_combine<A, W>(acc[k][e], E::get(v[k].each[e]), op);
+        }
+#pragma unroll
+        for (int k = 0; k < flight; k++)
+#pragma unroll
+            for (int e = 0; e < per; e++)
+                v[k].each[e] = E::put(acc[k][e]);
+        for (int r = first; r <= last; r++) {
+            uint4 *to = (uint4 *)((char *)out->peers[r] + out_at);
+#pragma unroll
+            for (int k = 0; k < flight; k++)
+                if (i + k * threads < packs)
+                    __stcs(to + i + k * threads, v[k].all);
+        }
+    }
+    for (size_t i = packs * per + team->thread; i < count; i += threads) {
+        A acc = E::get(((const T *)((char *)in->peers[0] + in_at))[i]);
+
+        for (int r = 1; r < frame->size; r++)
+            acc = oriel_combine<A, W>(acc, E::get(((const T *)((char *)in->peers[r] + in_at))[i]),
+                                      op);
+        for (int r = first; r <= last; r++)
+            ((T *)((char *)out->peers[r] + out_at))[i] = E::put(acc);
+    }
+}
+
+template <class T>
+ORIEL_FN void oriel_reduce_copy(const oriel_team *team, T *dst, const T *src, size_t count, int op)
+{
+    oriel_reduce(team, dst, src, count, op, 0);
+}
+
+template <class T>
+ORIEL_FN void oriel_reduce_copy_all(const oriel_team *team, T *dst, const T *src, size_t count,
+                                    int op)
+{
+    oriel_reduce(team, dst, src, count, op, 1);
+}
+
+#else
+
+enum { ORIEL_REDUCE_BLOCK = 256 };
+
+#define ORIEL_REDUCE_LOOP(expression)                                                              \
+    for (size_t i = 0; i < n; i++)                                                                 \
+    acc[i] = (expression)
+
+/* A block at a time stays in the cache, and loops without a branch become vectors. */
+#define ORIEL_REDUCE(T, A, W, name, GET, PUT)                                                      \
+    ORIEL_FN void oriel_reduce_##name(const oriel_team *team, T *dst, const T *src, size_t count,  \
+                                      int op, int everywhere)                                      \
+    {                                                                                              \
+        int first = everywhere ? 0 : team->frame->rank;                                            \
+        int last = everywhere ? team->frame->size - 1 : team->frame->rank;                         \
+        size_t to = oriel_share_end(team, count), n;                                               \
+        A acc[ORIEL_REDUCE_BLOCK];                                                                 \
+                                                                                                   \
+        for (size_t at = oriel_share_begin(team, count); at < to; at += n) {                       \
+            n = to - at < ORIEL_REDUCE_BLOCK ? to - at : (size_t)ORIEL_REDUCE_BLOCK;               \
+            for (int r = 0; r < team->frame->size; r++) {                                          \
+                const T *x = (const T *)oriel_peer_address(team, src + at, r);                     \
+                if (r == 0)                                                                        \
+                    ORIEL_REDUCE_LOOP((A)GET(x[i]));                                               \
+                else if (op == ORIEL_OP_SUM)                                                       \
+                    ORIEL_REDUCE_LOOP((A)((W)acc[i] + (W)GET(x[i])));                              \
+                else if (op == ORIEL_OP_PROD)                                                      \
+                    ORIEL_REDUCE_LOOP((A)((W)acc[i] * (W)GET(x[i])));                              \
+                else if (op == ORIEL_OP_MIN)                                                       \
+                    ORIEL_REDUCE_LOOP((A)ORIEL_LEAST(acc[i], GET(x[i])));                          \
+                else                                                                               \
+                    ORIEL_REDUCE_LOOP((A)ORIEL_MOST(acc[i], GET(x[i])));                           \
+            }                                                                                      \
+            for (int r = first; r <= last; r++) {                                                  \
+                T *y = (T *)oriel_peer_address(team, dst + at, r);                                 \
+                for (size_t i = 0; i < n; i++)                                                     \
+                    y[i] = PUT(acc[i]);                                                            \
+            }                                                                                      \
+        }                                                                                          \
+    }
+ORIEL_FOR_ELEMENTS(ORIEL_REDUCE)
+#undef ORIEL_REDUCE
+#undef ORIEL_REDUCE_LOOP
+
+#if defined(__cplusplus)
+#define ORIEL_OVERLOAD(T, A, W, name, GET, PUT)                                                    \
+    ORIEL_FN void oriel_reduce_copy(const oriel_team *team, T *dst, const T *src, size_t count,    \
+                                    int op)                                                        \
+    {                                                                                              \
+        oriel_reduce_##name(team, dst, src, count, op, 0);                                         \
+    }                                                                                              \
+    ORIEL_FN void oriel_reduce_copy_all(const oriel_team *team, T *dst, const T *src,              \
+                                        size_t count, int op)                                      \
+    {                                                                                              \
+        oriel_reduce_##name(team, dst, src, count, op, 1);                                         \
+    }
+ORIEL_FOR_ELEMENTS(ORIEL_OVERLOAD)
+#undef ORIEL_OVERLOAD
+#else
+#define ORIEL_REDUCE_OF(dst)                                                                       \
+    _Generic((dst), float *                                                                        \
+             : oriel_reduce_f32, double *                                                          \
+             : oriel_reduce_f64, oriel_f16 *                                                       \
+             : oriel_reduce_f16, oriel_bf16 *                                                      \
+             : oriel_reduce_bf16, int8_t *                                                         \
+             : oriel_reduce_s8, uint8_t *                                                          \
+             : oriel_reduce_u8, int16_t *                                                          \
+             : oriel_reduce_s16, uint16_t *                                                        \
+             : oriel_reduce_u16, int32_t *                                                         \
+             : oriel_reduce_s32, uint32_t *                                                        \
+             : oriel_reduce_u32, int64_t *                                                         \
+             : oriel_reduce_s64, uint64_t *                                                        \
+             : oriel_reduce_u64)
+#define oriel_reduce_copy(team, dst, src, count, op)                                               \
+    ORIEL_REDUCE_OF(dst)(team, dst, src, count, op, 0)
+#define oriel_reduce_copy_all(team, dst, src, count, op)                                           \
+    ORIEL_REDUCE_OF(dst)(team, dst, src, count, op, 1)
+#endif
+
+#endif
+
+#endif

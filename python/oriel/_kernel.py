@@ -1,0 +1,346 @@
+"""A person's kernel as a function of arrays: oriel.kernel."""
+
+import ctypes
+import operator
+import struct
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.interpreters import mlir
+
+from oriel import _build, _compat, _lib, _primitive, _source
+from oriel._primitive import Operation
+
+_operation = Operation("kernel", multiple_results=True)
+
+
+def kernel(path, *, defines=None, flags=()):
+    """The kernels of a source file, written on oriel/kernel.h, as functions of arrays.
+
+    They are the attributes of what this returns, by name; if there is one only, the
+    object itself can be called as well. It is compiled here with `$CC` or `cc`, once
+    for each content. `defines` are macros, by name, for the file and for the types in
+    its signatures; `flags` are more words for the compiler.
+
+        mine = oriel.kernel("mine.cu")
+        y = mine(x, scale=2.0, axis_name="x")
+
+    A call takes the operands in the order of the signature, and by keyword the
+    attributes, of which every process gives the same, and
+      axis_name    the axes whose devices take part, as in oriel.all_reduce
+      out          shapes of the results: jax.ShapeDtypeStruct or a shape, a tuple of
+                   those where there are several results; else that of the first operand
+      replicated   the results are the same on all of them: their type does not vary
+                   over the axes (the kernel must see to it)
+    It works under jit, shard_map, scan and vmap (one entry after the other), and
+    under grad where a rule was given: see Kernel.defvjp.
+    """
+    source = _source.read(path, defines, flags)
+    try:
+        library = ctypes.CDLL(str(_build.for_host(source)))
+    except OSError as error:
+        raise _lib.OrielError(
+            f"{source.path} compiles, but cannot be loaded: {error}", _lib.Status.INVALID
+        ) from None
+    kernels = {}
+    for signature in source.signatures:
+        number = source.number(signature)
+        entry = ctypes.cast(getattr(library, f"oriel_entry_{signature.name}"), ctypes.c_void_p)
+        _lib.call("oriel_ffi_kernel", number, signature.name.encode(), entry)
+        kernels[signature.name] = Kernel(signature, number)
+    return Kernels(source.path, kernels)
+
+
+class Kernels:
+    """The kernels of one file."""
+
+    def __init__(self, path, kernels):
+        self._path = path
+        self._kernels = kernels
+
+    def __getattr__(self, name):
+        kernels = self.__dict__.get("_kernels", {})
+        if name in kernels:
+            return kernels[name]
+        if name.startswith("_"):
+            raise AttributeError(name)
+        if len(kernels) == 1:
+            return getattr(self._only(), name)
+        raise AttributeError(f"{self._path} has no kernel {name!r}: {self._list()}")
+
+    def __dir__(self):
+        return [*super().__dir__(), *self._kernels]
+
+    def __call__(self, /, *operands, **keywords):
+        return self._only()(*operands, **keywords)
+
+    def _only(self):
+        if len(self._kernels) > 1:
+            raise TypeError(f"{self._path} has several kernels, name one: {self._list()}")
+        return next(iter(self._kernels.values()))
+
+    def _list(self):
+        return f"it has {', '.join(self._kernels)}"
+
+    def __repr__(self):
+        return f"<kernels of {self._path}: {', '.join(map(str, self._kernels.values()))}>"
+
+
+class Function:
+    """What kernels and host functions have in common: the call, and its derivative."""
+
+    def __init__(self, label, name, number):
+        self.name = name
+        self._label = label  # for messages
+        self._number = number  # what all processes know it by
+        self._rule = None
+
+    def __call__(self, /, *operands, out=None, axis_name=None, replicated=False, **attributes):
+        axes = _primitive.find_axes(self._label, axis_name)
+        operands = _make_varying(self._check_operands(operands), axes)
+        params = {
+            "kernel": self,
+            "outs": self._find_outs(operands, out),
+            "values": self._pack(attributes),
+            "axes": axes,
+            "replicated": bool(replicated) and axes is not None,
+        }
+        if self._rule is None:
+            results = _operation.bind(*operands, **params)
+        else:
+            keywords = {**attributes, "axis_name": axis_name}
+            results = self._with_rule(params, keywords)(*operands)
+        return results[0] if len(results) == 1 else tuple(results)
+
+    def defvjp(self, rule):
+        """Gives it a derivative, and returns the rule, so that it can be a decorator:
+
+            @mine.defvjp
+            def backward(operands, results, cotangents, **call):
+                return (...,)      # one cotangent for each operand, None for zero
+
+        `operands`, `results` and `cotangents` are tuples; `call` has the attributes
+        and axis_name. Without a rule a gradient is an error."""
+        self._rule = rule
+        return rule
+
+    def _with_rule(self, params, keywords):
+        rule = self._rule
+
+        @jax.custom_vjp
+        def call(*operands):
+            return _operation.bind(*operands, **params)
+
+        def forward(*operands):
+            results = _operation.bind(*operands, **params)
+            return results, (operands, results)
+
+        def backward(saved, cotangents):
+            operands, results = saved
+            found = rule(operands, tuple(results), tuple(cotangents), **keywords)
+            if not isinstance(found, (tuple, list)) or len(found) != len(operands):
+                raise TypeError(
+                    f"{self._label}: its vjp rule must return a tuple of {len(operands)} "
+                    f"cotangents, one for each operand; got {found!r}"
+                )
+            return tuple(map(_vary_like, found, operands))
+
+        call.defvjp(forward, backward)
+        return call
+
+    # Programs are equal if they run the same source.
+    def __eq__(self, other):
+        return isinstance(other, Function) and self._number == other._number
+
+    def __hash__(self):
+        return hash(self._number)
+
+
+class Kernel(Function):
+    """One kernel; see oriel.kernel for how it is called."""
+
+    def __init__(self, signature, number):
+        super().__init__(f"kernel {signature.name}", signature.name, number)
+        self._signature = signature
+
+    # ---- arguments --------------------------------------------------------------
+
+    def _check_operands(self, operands):
+        wanted = self._signature.operands
+        if len(operands) != len(wanted):
+            raise TypeError(
+                f"{self._label} takes {len(wanted)} operands ("
+                f"{', '.join(p.name for p in wanted)}), got {len(operands)}"
+            )
+        for p, operand in zip(wanted, operands):
+            _primitive.check_array(self._label, operand, p.name)
+            if jax.typeof(operand).dtype != p.dtype:
+                raise TypeError(
+                    f"{self._label}: operand {p.name} is {jax.typeof(operand).str_short()}, "
+                    f"the kernel takes const {p.type} *, which is {p.dtype}"
+                )
+        return operands
+
+    def _find_outs(self, operands, out):
+        """(shape, dtype) of every result."""
+        results = self._signature.results
+        shape = jax.typeof(operands[0]).shape
+        if out is None:
+            out = [shape] * len(results)
+        elif len(results) == 1 and not is_list_of_shapes(out):
+            out = [out]
+        if not isinstance(out, (tuple, list)) or len(out) != len(results):
+            raise TypeError(
+                f"{self._label} has {len(results)} results "
+                f"({', '.join(p.name for p in results)}), out is {out!r}"
+            )
+        return tuple(self._check_out(p, given) for p, given in zip(results, out))
+
+    def _check_out(self, p, given):
+        if hasattr(given, "shape") and hasattr(given, "dtype"):
+            if np.dtype(given.dtype) != p.dtype:
+                raise TypeError(
+                    f"{self._label}: out for {p.name} has dtype {given.dtype}, the kernel "
+                    f"writes {p.type} *, which is {p.dtype}"
+                )
+            given = given.shape
+        try:
+            given = (given,) if isinstance(given, int) else given
+            shape = tuple(map(operator.index, given))
+        except TypeError:
+            raise TypeError(
+                f"{self._label}: out for {p.name} must be a shape or a "
+                f"jax.ShapeDtypeStruct, got {given!r}"
+            ) from None
+        return shape, p.dtype
+
+    def _pack(self, attributes):
+        """As docs/kernels.md says: one number each, then the bytes of strings."""
+        wanted = self._signature.attributes
+        for name in attributes:
+            if name not in (p.name for p in wanted):
+                have = ", ".join(p.name for p in wanted) or "none"
+                raise TypeError(f"{self._label} has no attribute {name!r}; it has {have}")
+        numbers, text = [], b""
+        for p in wanted:
+            if p.name not in attributes:
+                raise TypeError(f"{self._label}: attribute {p.name!r} ({p.type}) is missing")
+            value = attributes[p.name]
+            if isinstance(value, jax.core.Tracer):
+                raise TypeError(
+                    f"{self._label}: attribute {p.name!r} must be known when the program is "
+                    f"traced, got {value}: make it an operand"
+                )
+            if p.kind == "string":
+                numbers.append(8 * len(wanted) + len(text))
+                text += self._string(p, value)
+            else:
+                numbers.append(self._number_of(p, value))
+        text += b"\0" * (-len(text) % 8)
+        return tuple(numbers + list(struct.unpack(f"<{len(text) // 8}q", text)))
+
+    def _string(self, p, value):
+        if not isinstance(value, str) or "\0" in value:
+            raise TypeError(f"{self._label}: attribute {p.name!r} is text, got {value!r}")
+        return value.encode() + b"\0"
+
+    def _number_of(self, p, value):
+        try:
+            if p.kind == "real" and not isinstance(value, str):
+                return struct.unpack("<q", struct.pack("<d", float(value)))[0]
+            number = operator.index(bool(value) if isinstance(value, np.bool_) else value)
+        except (TypeError, ValueError):
+            what = "a number" if p.kind == "real" else "a whole number"
+            raise TypeError(
+                f"{self._label}: attribute {p.name!r} ({p.type}) is {what}, got {value!r}"
+            ) from None
+        least, most = _source.INTEGERS[p.type]
+        if not least <= number <= most:
+            raise ValueError(
+                f"{self._label}: attribute {p.name!r} ({p.type}) goes from {least} to {most}, "
+                f"got {number}"
+            )
+        return number
+
+    def __repr__(self):
+        parameters = ", ".join(
+            f"{'const ' * (p.kind in ('operand', 'string'))}{p.type} "
+            f"{'*' * (p.kind in ('operand', 'result', 'string'))}{p.name}"
+            for p in self._signature.parameters
+        )
+        return f"<{self._label}({parameters})>"
+
+
+def is_list_of_shapes(out):
+    return isinstance(out, (tuple, list)) and any(
+        hasattr(entry, "shape") or isinstance(entry, (tuple, list)) for entry in out
+    )
+
+
+# ---- the primitive -----------------------------------------------------------------
+
+
+def _make_varying(operands, axes):
+    """All over the same axes. Outside of a rule for the derivative, so that JAX adds up
+    the cotangents of what does not vary."""
+    names = frozenset() if axes is None else frozenset(_primitive.split_mapped(axes)[0])
+    names = tuple(names.union(*map(_compat.varying_axes, operands)))
+    return [_compat.make_varying(x, names) for x in operands]
+
+
+def _vary_like(cotangent, operand):
+    if cotangent is None:
+        return None
+    return _compat.make_varying(cotangent, tuple(_compat.varying_axes(operand)))
+
+
+def _abstract_eval(*avals, kernel, outs, values, axes, replicated):
+    results = []
+    effects = _primitive.axis_effects(axes)
+    for shape, dtype in outs:
+        aval, _ = _primitive.result_type(
+            kernel._label, avals[0], axes, lead=shape, drop=avals[0].ndim
+        )
+        if replicated:
+            aval, more = _compat.reduced_type(aval, _primitive.split_mapped(axes)[0])
+            effects = effects | more
+        results.append(aval.update(dtype=jnp.dtype(dtype)))
+    return results, effects
+
+
+def _jvp(primals, tangents, *, kernel, **params):
+    raise TypeError(
+        f"{kernel._label} has no derivative: give it one with {kernel.name}.defvjp(rule), or "
+        "stop the gradient with jax.lax.stop_gradient"
+    )
+
+
+def _batch(axis_data, args, dims, *, kernel, axes, **params):
+    if axes is not None and axis_data.name in axes:
+        raise NotImplementedError(
+            f"{kernel._label} over {axis_data.name!r}, an axis of vmap: its ranks are devices"
+        )
+    mapped = [jnp.moveaxis(x, d, 0) for x, d in zip(args, dims) if d is not None]
+
+    def one(entries):
+        entries = iter(entries)
+        operands = [x if d is None else next(entries) for x, d in zip(args, dims)]
+        return _operation.bind(*operands, kernel=kernel, axes=axes, **params)
+
+    results = lax.map(one, mapped)
+    return results, [0] * len(results)
+
+
+def _lower(ctx, *operands, kernel, outs, values, axes, replicated):
+    groups = _operation.groups(ctx, axes)
+    if all(0 in shape for shape, _ in outs):  # nothing to compute
+        empty = [jnp.zeros(shape, dtype) for shape, dtype in outs]
+        return mlir.lower_fun(lambda *_: empty, multiple_results=True)(ctx, *operands)
+    return _operation.call(
+        ctx, operands, groups, kernel=kernel._number, values=list(values) or [0]
+    )
+
+
+_operation.define(_abstract_eval, _batch, _lower, jvp=_jvp)

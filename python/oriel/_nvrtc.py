@@ -1,0 +1,86 @@
+"""NVRTC, opened at run time: compiles CUDA C++ for a GPU without nvcc."""
+
+import ctypes
+import functools
+import importlib.util
+import pathlib
+import re
+
+from oriel._lib import OrielError, Status
+
+_VERSIONS = (13, 12)
+# Within NVIDIA's wheels, which JAX's CUDA plugins bring, too.
+_WHEELS = ("cu13/lib", "cuda_nvrtc/lib")
+_SUCCESS, _COMPILATION = 0, 6
+
+
+@functools.cache
+def load():
+    """(library, (major, minor)); an error that says where it was looked for."""
+    tried = []
+    for place in _places():
+        try:
+            lib = ctypes.CDLL(str(place))
+        except OSError:
+            tried.append(str(place))
+            continue
+        lib.nvrtcGetErrorString.restype = ctypes.c_char_p
+        major, minor = ctypes.c_int(), ctypes.c_int()
+        lib.nvrtcVersion(ctypes.byref(major), ctypes.byref(minor))
+        return lib, (major.value, minor.value)
+    raise OrielError(
+        "NVRTC, which compiles kernels for GPUs, is not here; pip install nvidia-cuda-nvrtc. "
+        f"Looked for {', '.join(tried)}",
+        Status.UNSUPPORTED,
+    )
+
+
+def _places():
+    found = importlib.util.find_spec("nvidia")
+    for folder in found.submodule_search_locations if found else ():
+        for inner in _WHEELS:
+            yield from sorted(pathlib.Path(folder, inner).glob("libnvrtc.so.*"))
+    for version in _VERSIONS:
+        yield f"libnvrtc.so.{version}"
+        yield f"/usr/local/cuda/lib64/libnvrtc.so.{version}"
+
+
+def version():
+    return load()[1]
+
+
+def compile(text, name, arch, options=()):
+    """The cubin of `text` for `arch` ("sm_90"). What is wrong with it is the error."""
+    lib, _ = load()
+    program = ctypes.c_void_p()
+    _check(lib, lib.nvrtcCreateProgram(
+        ctypes.byref(program), text.encode(), name.encode(), 0, None, None))
+    try:
+        words = [f"--gpu-architecture={arch}", *options]
+        array = (ctypes.c_char_p * len(words))(*(word.encode() for word in words))
+        status = lib.nvrtcCompileProgram(program, len(words), array)
+        if status == _COMPILATION:
+            raise OrielError(_log(lib, program), Status.INVALID)
+        _check(lib, status)
+        return _get(lib, program, "CUBIN")
+    finally:
+        lib.nvrtcDestroyProgram(ctypes.byref(program))
+
+
+def _check(lib, status):
+    if status != _SUCCESS:
+        raise OrielError(f"NVRTC: {lib.nvrtcGetErrorString(status).decode()}", Status.SYSTEM)
+
+
+def _get(lib, program, what):
+    size = ctypes.c_size_t()
+    _check(lib, getattr(lib, f"nvrtcGet{what}Size")(program, ctypes.byref(size)))
+    text = ctypes.create_string_buffer(size.value)
+    _check(lib, getattr(lib, f"nvrtcGet{what}")(program, text))
+    return text.raw
+
+
+def _log(lib, program):
+    """As C compilers write it: file:line: error, so that editors find the place."""
+    log = _get(lib, program, "ProgramLog").rstrip(b"\0").decode(errors="replace")
+    return re.sub(r"^(\S.*?)\((\d+)\): ", r"\1:\2: ", log, flags=re.M)

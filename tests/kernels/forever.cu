@@ -1,0 +1,8 @@
+#include <oriel/kernel.h>
+
+/* Barriers until one fails. */
+ORIEL_KERNEL(forever)(oriel_team *team, const float *x, float *y)
+{
+    while (oriel_barrier(team) == 0)
+        y[oriel_thread(team)] = x[0];
+}

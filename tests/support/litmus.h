@@ -1,0 +1,22 @@
+/* The kernels of tests/kernels/litmus.cu, compiled with this build's flags. */
+#ifndef TESTS_SUPPORT_LITMUS_H
+#define TESTS_SUPPORT_LITMUS_H
+
+#include <stddef.h>
+
+struct oriel_team;
+
+struct litmus {
+    const char *name;
+    void (*entry)(struct oriel_team *team);
+};
+
+/* (x: 40 numbers from 0, box: 200, wrong: 1; rounds); all are int64_t. */
+enum { LITMUS_X = 40, LITMUS_BOX = 200 };
+extern const struct litmus litmus_list[];
+extern const int litmus_count;
+
+/* oriel_count, for who cannot include oriel/kernel.h. */
+size_t litmus_floats(struct oriel_team *team, const float *p);
+
+#endif
