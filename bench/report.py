@@ -18,6 +18,7 @@ PLOTS = ROOT / "docs" / "plots"
 if not any((pathlib.Path(path) / "oriel").is_dir() for path in sys.path):
     sys.path.insert(0, str(ROOT / "python"))
 
+import gpu  # noqa: E402
 from oriel.bench import plot  # noqa: E402
 from oriel.bench.operations import OPERATIONS  # noqa: E402
 from oriel.bench.table import size_text, time_text  # noqa: E402
@@ -172,6 +173,28 @@ def startup_part(results):
     return f"![start-up](plots/startup.svg)\n\n{table(head, lines)}"
 
 
+def gpu_part():
+    made = []
+    for result in gpu.read():
+        bars = [(op, layout, size_text(nbytes), f"{least:.0%}", f"{figure:.1%}",
+                 "met" if figure >= least else "**missed**")
+                for op, layout, nbytes, least, figure in gpu.verdicts(result)]  # fmt: skip
+        times = []
+        for nbytes in gpu.sizes(result):
+            found = [gpu.find(result, layout, "all_reduce", nbytes, way)
+                     for layout in gpu.layouts(result) for way in ("calls", "graph")]  # fmt: skip
+            times.append((size_text(nbytes), *("" if us is None else f"{us:.1f} µs" for us in found)))
+        head = [f"{gpu.layout_text(layout)}, {way}" for layout in gpu.layouts(result)
+                for way in ("one by one", "in a graph")]  # fmt: skip
+        made += [
+            f"{result['gpu']}, driver {result['driver']}. **All ranks share this one GPU.**",
+            table(["operation", "ranks", "size", "of the copy's bandwidth", "figure", ""], bars),
+            "all_reduce, f32, sum, microseconds a call:",
+            table(["size", *head], times),
+        ]
+    return "\n\n".join(made) or "Not measured."
+
+
 def commands_part(results):
     lines = "\n".join(result["command"] for result in results.values())
     return f"```\n{lines}\n```"
@@ -184,6 +207,7 @@ def parts(results):
         "misses": misses_part(results),
         "jax": jax_part(results),
         "startup": startup_part(results),
+        "gpu": gpu_part(),
         "commands": commands_part(results),
     }
     for operation in OPERATIONS:

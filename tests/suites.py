@@ -333,5 +333,6 @@ def check_c_program(session, folder):
 
 SUITES = [suite_format, suite_layers, suite_docs, suite_headers, suite_model, suite_unit,
           suite_static, suite_asan, suite_tsan, suite_valgrind, suite_fuzz, suite_multi,
-          suite_fault, suite_multi_asan, suite_fault_asan, suite_gpu, suite_wheel, suite_examples, suite_jax]
+          suite_fault, suite_multi_asan, suite_fault_asan, suite_gpu, suite_wheel, suite_examples,
+          suite_jax]
 SOAK_SUITES = [suite_valgrind, suite_fuzz, suite_gpu, suite_multi, suite_fault, suite_jax]
