@@ -32,12 +32,14 @@ static oriel_status complete_params(const oriel_comm_params *given, oriel_comm_p
     oriel_status st;
 
     if (given != NULL) {
-        if (given->struct_size != sizeof params)
+        /* Programs built before there was `devices` have none. */
+        if (given->struct_size != sizeof params &&
+            given->struct_size != offsetof(oriel_comm_params, devices))
             return oriel_fail(ORIEL_ERR_INVALID,
                               "params.struct_size is %zu instead of %zu: start "
                               "from ORIEL_COMM_PARAMS_INIT",
                               given->struct_size, sizeof params);
-        params = *given;
+        memcpy(&params, given, given->struct_size);
     }
     st = complete_place(&params);
     if (st != ORIEL_OK)

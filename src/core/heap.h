@@ -149,7 +149,6 @@ typedef struct heap_lane heap_lane; /* see lane.c */
 typedef struct heap_style {
     _Atomic uint32_t cost[HEAP_STYLE_COUNT];    /* 0: not known */
     _Atomic uint32_t guessed;                   /* bit per style: not sure, to be tried */
-    _Atomic uint32_t known;                     /* bit per style: there was a sample */
     _Atomic uint32_t slowest[HEAP_STYLE_COUNT]; /* of the members that have finished ... */
     _Atomic uint32_t members[HEAP_STYLE_COUNT]; /* ... so many, over all operations */
     _Atomic uint32_t turns;

@@ -5,7 +5,7 @@
 
 /* One in so many operations tries another style than the best, if that was not much slower;
  * else one in SELDOM times as many. */
-enum { EXPLORE_EVERY = 64, SELDOM = 8, SLOWNESS = 8, AVERAGE = 4, FAVOUR = 8 };
+enum { EXPLORE_EVERY = 256, IN_A_ROW = 4, SELDOM = 8, SLOWNESS = 8, AVERAGE = 4, FAVOUR = 8 };
 enum { STREAM_IN_FROM = 256 << 10, PULL_FROM = 1 << 10 };
 
 /* The entry of operations `smaller` powers of two below this one. */
@@ -117,10 +117,10 @@ static uint32_t weight_of(const heap_style *entry, uint32_t style, uint32_t favo
     return style == favourite && favourite != 0 ? cost - cost / FAVOUR : cost;
 }
 
-/* Two turns in a row: the first finds the caches as another style has left them. */
+/* Several turns in a row: the first find the caches as another style has left them. */
 static int explores(uint32_t turn)
 {
-    return turn % EXPLORE_EVERY >= EXPLORE_EVERY - 2;
+    return turn % EXPLORE_EVERY >= EXPLORE_EVERY - IN_A_ROW;
 }
 
 /* Whether the `round`th turn to try a style that costs so much is taken. */
@@ -174,9 +174,10 @@ int oriel_style_pulls(const oriel_group *group, uint32_t kind, size_t bytes)
     for (uint32_t i = 0; i < count; i++) {
         uint32_t weight = weight_of(entry, style[i], style[0]);
 
-        if (is_new(entry, style[i]))
-            return turn > 2 * count; /* not for ever: a cell may never be made */
-        staged = weight < staged ? weight : staged;
+        if (is_new(entry, style[i]) && turn <= 2 * IN_A_ROW * count)
+            return 0; /* not for ever: a cell may never be made */
+        if (weight != 0 && weight < staged)
+            staged = weight;
     }
     pull = cost_of(entry, STYLE_PULL) < staged || is_new(entry, STYLE_PULL);
     if (explores(turn) &&
@@ -199,19 +200,17 @@ static double next_cost(double old, double sample, int shared)
     return sample < old ? sample : old + (sample - old) / SLOWNESS;
 }
 
-/* A first sample remains a guess where the caches matter, since another style has left
- * them. */
+/* The `count`th sample. Where the caches matter the first ones remain guesses, since another
+ * style has left them. */
 static void learn(const oriel_group *group, heap_style *entry, uint32_t style, double sample,
-                  int cached)
+                  uint32_t count, int cached)
 {
     uint32_t bit = 1u << style;
-    int guessed = (atomic_load_explicit(&entry->guessed, memory_order_relaxed) & bit) != 0;
-    double old = guessed ? 0 : (double)cost_of(entry, style);
-    int first = (atomic_fetch_or_explicit(&entry->known, bit, memory_order_relaxed) & bit) == 0;
+    double old = count == 1 ? 0 : (double)cost_of(entry, style);
 
-    if (cached && first)
+    if (cached && count < IN_A_ROW)
         atomic_fetch_or_explicit(&entry->guessed, bit, memory_order_relaxed);
-    else if (guessed)
+    else if (atomic_load_explicit(&entry->guessed, memory_order_relaxed) & bit)
         atomic_fetch_and_explicit(&entry->guessed, ~bit, memory_order_relaxed);
     atomic_store_explicit(&entry->cost[style],
                           (uint32_t)next_cost(old, sample, group->comm->oversubscribed),
@@ -229,11 +228,13 @@ void oriel_style_report(const oriel_group *group, uint32_t kind, size_t bytes, u
     double cost = seconds * 1e12 / (double)(bytes + 1); /* ps a byte */
     uint32_t sample = cost < 1 ? 1 : cost > 1e9 ? 1000000000 : (uint32_t)cost;
     uint32_t slowest = atomic_load_explicit(&entry->slowest[style], memory_order_relaxed);
+    uint32_t members;
 
     while (slowest < sample &&
            !atomic_compare_exchange_weak(&entry->slowest[style], &slowest, sample)) {
     }
-    if ((atomic_fetch_add(&entry->members[style], 1) + 1) % (uint32_t)group->n == 0)
+    members = atomic_fetch_add(&entry->members[style], 1) + 1;
+    if (members % (uint32_t)group->n == 0)
         learn(group, entry, style, atomic_exchange(&entry->slowest[style], 0),
-              all > 0 && all <= group->comm->cache);
+              members / (uint32_t)group->n, all > 0 && all <= group->comm->cache);
 }

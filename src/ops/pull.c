@@ -154,9 +154,10 @@ static oriel_status pull_all(oriel_request *request)
         memset(request->op.recv, 0, request->record.bytes);
     if (from >= 0)
         return pull(request, from);
-    /* Each begins with another, so that not all read the same memory at once. */
+    /* Each begins with another, so that not all read the same memory at once, and ends with
+     * its own, which the others have by then read. */
     for (int i = 0; from == OP_EVERYBODY && i < n && st == ORIEL_OK; i++)
-        st = pull(request, (request->index + i) % n);
+        st = pull(request, (request->index + 1 + i) % n);
     return st;
 }
 
