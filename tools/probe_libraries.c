@@ -13,7 +13,8 @@ static const struct library {
 } libraries[] = {
     {.name = "CUDA driver",
      .files = {"libcuda.so.1"},
-     .why = "NVIDIA's GPUs need it; this version of oriel uses the CPU alone"},
+     .why =
+         "NVIDIA's GPUs need it; this version of oriel uses them from C, and the CPU inside jit"},
     {.name = "NVRTC",
      .files = {"libnvrtc.so.13", "libnvrtc.so.12"},
      .why = "compiles kernels for GPUs, which this version of oriel does not use; the copy inside "

@@ -200,7 +200,7 @@ oriel_status oriel_site_create(const site_attrs *attrs, oriel_site **site_p)
     site->values = oriel_sys_now->alloc(((size_t)attrs->num_values + 1) * sizeof *site->values);
     if (site->ranks != NULL && site->values != NULL)
         site->family = family_join(call_hash(attrs->module, attrs->site), &site->copy);
-    if (site->family == NULL) {
+    if (site->ranks == NULL || site->values == NULL || site->family == NULL) {
         oriel_site_destroy(site);
         return oriel_fail(ORIEL_ERR_SYSTEM, "out of memory for a call site");
     }
