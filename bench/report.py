@@ -15,6 +15,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "bench" / "results"
 PAGE = ROOT / "docs" / "performance.md"
 PLOTS = ROOT / "docs" / "plots"
+sys.path.append(str(ROOT / "bench"))
 if not any((pathlib.Path(path) / "oriel").is_dir() for path in sys.path):
     sys.path.insert(0, str(ROOT / "python"))
 
