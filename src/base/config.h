@@ -25,6 +25,7 @@ enum oriel_option_id {
     ORIEL_OPT_NVRTC,    /* a file */
     ORIEL_OPT_CACHE,    /* a folder */
     ORIEL_OPT_GPU_CTAS, /* of all ranks on one GPU */
+    ORIEL_OPT_SYNC,     /* 0 or 1 */
     ORIEL_OPT_COUNT
 };
 

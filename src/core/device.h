@@ -66,6 +66,7 @@ void oriel_devices_look(oriel_comm *comm);
 typedef struct oriel_place {
     uint64_t window; /* as in device_call; 0: nobody else can map it */
     uint32_t generation;
+    cu_ptr stale; /* the word of `ready` that a graph captured earlier trusts in vain; 0: none */
 } oriel_place;
 
 oriel_status oriel_registrar_start(oriel_comm *comm);

@@ -10,5 +10,17 @@ oriel_status oriel_launch(oriel_group *group, int rank, const oriel_op *op, void
 /* The same for ragged_all_to_all, whose op has no arrays. */
 oriel_status oriel_launch_ragged(oriel_group *group, int rank, const oriel_op *op,
                                  const oriel_ragged_on *ragged, void *stream);
+/* Before a launch of the same call, or before a replay of the graph that has it: fails with
+ * what revoked the comm, and has others map buffers that are new. Waits for nobody. A call
+ * of ragged_all_to_all needs its rows alone. */
+oriel_status oriel_launch_prepare(oriel_group *group, int rank, const oriel_op *op, void *stream);
+
+/* Streams of `rank`'s device. */
+oriel_status oriel_stream_copy(const oriel_comm *comm, int rank, void *to, const void *from,
+                               size_t bytes, void *stream);
+/* Whether something on it has not ended yet. */
+int oriel_stream_busy(const oriel_comm *comm, int rank, void *stream);
+/* Waits for what is on it and says what failed there. */
+oriel_status oriel_stream_settle(oriel_comm *comm, int rank, void *stream);
 
 #endif
