@@ -184,6 +184,14 @@ def num_processes():
     return current().num_processes
 
 
+def gpu_arch():
+    """What kernels are compiled for, "sm_90"; None where ranks are CPUs."""
+    if current().platform != "gpu":
+        return None
+    version = jax.local_devices(backend="cuda")[0].compute_capability
+    return "sm_" + version.replace(".", "")
+
+
 def _check_same(asked, before):
     for name, value in asked.items():
         if value is None or value in before[name]:

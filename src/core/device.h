@@ -18,11 +18,21 @@ typedef struct oriel_export {
     int fd;
 } oriel_export;
 
+/* What a call of a person's kernel is given, in device memory; kept for the next. */
+typedef struct device_frame {
+    uint64_t identity, group;
+    cu_ptr at;
+    struct device_frame *next;
+} device_frame;
+
 typedef struct oriel_device_rank {
     const oriel_gpu *gpu;
     const oriel_device_code *code;
     oriel_cuda_memory heap;
-    device_report *report;   /* in host memory */
+    device_report *report;       /* in host memory ... */
+    cu_ptr report_at;            /* ... and where the device sees it */
+    struct device_frame *frames; /* of kernels, in the arena: see ops/cuda/kernel_on.c */
+    size_t frames_used;
     int reported;            /* has been passed on to the comm */
     oriel_export *exports;   /* DEVICE_WINDOWS of them, if there are other processes ... */
     _Atomic int num_exports; /* ... of which so many were ever used */
@@ -38,7 +48,8 @@ typedef struct oriel_devices {
     void *reports; /* one allocation in host memory */
     int one_gpu;   /* all ranks of the world share it */
     int ctas;      /* of a kernel at most: those of all ranks on a GPU fit together */
-    uint64_t slots_at, ragged_at, stage_at;
+    uint64_t slots_at, ragged_at, arena_at, stage_at;
+    size_t arena_bytes; /* where kernels of one's own have their operands and results */
     pthread_mutex_t look_lock;
 
     /* The registrar, where there are other processes. */

@@ -58,6 +58,7 @@ enum {
     CU_HOST_PORTABLE = 1,
     CU_HOST_DEVICE_MAP = 2,
     CU_POINTER_BUFFER_ID = 7,
+    CU_FUNCTION_MOST_THREADS = 0,
     CU_ATTRIBUTE_SM_COUNT = 16,
     CU_ATTRIBUTE_MAJOR = 75,
     CU_ATTRIBUTE_MINOR = 76,
@@ -122,6 +123,7 @@ enum {
     X(module_function, cuModuleGetFunction,                                                        \
       (cu_function * function, cu_module module, const char *name))                                \
     X(function_load, cuFuncLoad, (cu_function function))                                           \
+    X(function_attribute, cuFuncGetAttribute, (int *value, int attribute, cu_function function))   \
     X(launch, cuLaunchKernel,                                                                      \
       (cu_function function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,  \
        unsigned block_y, unsigned block_z, unsigned shared, cu_stream stream, void **params,       \

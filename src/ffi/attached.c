@@ -156,15 +156,12 @@ oriel_status attached_group(const oriel_site *site, int rank, oriel_group **grou
     return oriel_group_intern(oriel_attached.comm, ranks, n, group_p);
 }
 
-xla_error *attached_instantiate(xla_frame *frame, int64_t *type_id, int gpus)
+xla_error *attached_instantiate(xla_frame *frame, int64_t *type_id)
 {
     site_attrs attrs;
     oriel_site *site;
     oriel_status st = frame_attrs(frame, &attrs);
 
-    if (st == ORIEL_OK && gpus && attrs.kind == ORIEL_KIND_KERNEL)
-        st = oriel_fail(ORIEL_ERR_UNSUPPORTED,
-                        "kernels and host functions of one's own do not run on GPUs yet");
     if (st == ORIEL_OK)
         st = oriel_site_create(&attrs, &site);
     if (st != ORIEL_OK)

@@ -32,7 +32,7 @@ typedef struct oriel_attached_comm {
 extern oriel_attached_comm oriel_attached;
 
 /* The instantiate stage, on either kind of device. */
-xla_error *attached_instantiate(xla_frame *frame, int64_t *type_id, int gpus);
+xla_error *attached_instantiate(xla_frame *frame, int64_t *type_id);
 
 /* With the lock held. */
 

@@ -52,6 +52,8 @@ static oriel_status read_call(const xla_frame *frame, cuda_call *call)
         return st;
     call->gpu = &oriel_attached.gpus[call->rank - oriel_attached.comm->first_rank];
     call->op = *oriel_site_op(site);
+    if (call->op.kind == ORIEL_KIND_KERNEL)
+        return frame_kernel(frame, site, call->group, NULL, &call->op.kernel);
     return frame_buffers(frame, oriel_group_size(call->group), &call->op, &call->ragged);
 }
 
@@ -78,14 +80,24 @@ static oriel_status launch_ragged(const cuda_call *call)
     return oriel_launch_ragged(call->group, call->rank, &call->op, &on, call->stream);
 }
 
+static oriel_status enqueue(const cuda_call *call)
+{
+    switch (call->op.kind) {
+    case ORIEL_KIND_KERNEL:
+        return oriel_kernel_on_launch(call->group, call->rank, call->op.kernel, call->stream);
+    case ORIEL_KIND_RAGGED_ALL_TO_ALL:
+        return launch_ragged(call);
+    default:
+        return oriel_launch(call->group, call->rank, &call->op, call->stream);
+    }
+}
+
 static oriel_status launch(const xla_frame *frame, cuda_call *call)
 {
     oriel_status st = frame_aliases(frame, call->op.kind, copy_on, call);
 
     if (st == ORIEL_OK)
-        st = call->op.kind == ORIEL_KIND_RAGGED_ALL_TO_ALL
-                 ? launch_ragged(call)
-                 : oriel_launch(call->group, call->rank, &call->op, call->stream);
+        st = enqueue(call);
     if (st == ORIEL_OK && waits)
         st = oriel_stream_settle(oriel_attached.comm, call->rank, call->stream);
     return st;
@@ -93,8 +105,12 @@ static oriel_status launch(const xla_frame *frame, cuda_call *call)
 
 static oriel_status prepare(const xla_frame *frame, cuda_call *call)
 {
+    oriel_status st = oriel_launch_prepare(call->group, call->rank, &call->op, call->stream);
+
     (void)frame;
-    return oriel_launch_prepare(call->group, call->rank, &call->op, call->stream);
+    if (st == ORIEL_OK && call->op.kind == ORIEL_KIND_KERNEL)
+        st = oriel_kernel_on_prepare(call->group, call->rank, call->op.kernel);
+    return st;
 }
 
 /* What revoked the comm says itself where that was; a wrong call does not. */
@@ -125,6 +141,7 @@ static oriel_status run(const xla_frame *frame,
         pthread_mutex_unlock(&call.gpu->lock);
         if (st != ORIEL_OK)
             st = say_where(&call, st);
+        oriel_kernel_call_destroy(call.op.kernel);
     }
     pthread_rwlock_unlock(&oriel_attached.lock);
     return st;
@@ -132,7 +149,7 @@ static oriel_status run(const xla_frame *frame,
 
 void *oriel_ffi_cuda_instantiate(xla_frame *frame)
 {
-    return is_question(frame) ? NULL : attached_instantiate(frame, &oriel_ffi_cuda_site_type_id, 1);
+    return is_question(frame) ? NULL : attached_instantiate(frame, &oriel_ffi_cuda_site_type_id);
 }
 
 void *oriel_ffi_cuda_initialize(xla_frame *frame)
@@ -153,6 +170,11 @@ void *oriel_ffi_cuda_execute(xla_frame *frame)
         return NULL;
     st = run(frame, launch);
     return st == ORIEL_OK ? NULL : frame_error(frame->api, st);
+}
+
+oriel_status oriel_ffi_cuda_kernel(uint64_t hash, const char *name, const void *image, size_t bytes)
+{
+    return oriel_kernel_on_register(hash, name, image, bytes);
 }
 
 void *oriel_ffi_cuda_copy(xla_frame *frame)

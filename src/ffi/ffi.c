@@ -182,5 +182,5 @@ void *oriel_ffi_instantiate(xla_frame *frame)
 {
     if (frame_answer_metadata(frame, oriel_ffi_site_type_id, 0))
         return NULL;
-    return attached_instantiate(frame, &oriel_ffi_site_type_id, 0);
+    return attached_instantiate(frame, &oriel_ffi_site_type_id);
 }

@@ -40,7 +40,7 @@ ORIEL_API void *oriel_ffi_execute(struct xla_frame *frame);
 ORIEL_API void *oriel_ffi_empty(struct xla_frame *frame);
 
 /* The same for GPUs, with one stage more:
- * {"instantiate": ..., "initialize": ..., "execute": ...}. Kernels do not run there yet. */
+ * {"instantiate": ..., "initialize": ..., "execute": ...}. */
 ORIEL_API void *oriel_ffi_cuda_instantiate(struct xla_frame *frame);
 ORIEL_API void *oriel_ffi_cuda_initialize(struct xla_frame *frame);
 ORIEL_API void *oriel_ffi_cuda_execute(struct xla_frame *frame);
@@ -66,7 +66,11 @@ ORIEL_API oriel_status oriel_ffi_detach(double patience_s);
  * ORIEL_ENTRY in oriel/kernel.h. `entry` stays for good. */
 ORIEL_API oriel_status oriel_ffi_kernel(uint64_t hash, const char *name, void (*entry)(void *));
 
-/* The same for a host function: see oriel/op.h. */
+/* What GPUs run of a kernel that is known already: a cubin, which is copied. */
+ORIEL_API oriel_status oriel_ffi_cuda_kernel(uint64_t hash, const char *name, const void *image,
+                                             size_t bytes);
+
+/* The same for a host function, on CPUs: see oriel/op.h. */
 struct oriel_call;
 ORIEL_API oriel_status oriel_ffi_op(uint64_t hash, const char *name,
                                     oriel_status (*op)(struct oriel_call *));

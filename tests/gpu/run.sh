@@ -80,6 +80,7 @@ jax_part() {
     jax jax_replay_2 2 jax_replay.py
     XLA_FLAGS=--xla_gpu_graph_min_graph_size=1 jax jax_graphs_2 2 jax_replay.py
     ORIEL_DIRECT=0 jax jax_staged_2 2 jax_replay.py 40
+    jax jax_kernel_2 2 jax_kernel.py
     jax jax_fail_2 2 jax_fail.py
     ORIEL_SYNC=1 jax jax_sync_2 2 jax_fail.py sync
     mps_stop

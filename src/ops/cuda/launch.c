@@ -328,6 +328,28 @@ static oriel_status launch(oriel_group *group, int rank, const oriel_op *op,
     return st;
 }
 
+oriel_status oriel_launch_meeting(oriel_group *group, int rank, const oriel_op *op, void *stream,
+                                  device_call *call)
+{
+    static const oriel_op barrier = {.kind = ORIEL_KIND_BARRIER};
+    oriel_comm *comm = group->comm;
+    const oriel_devices *devices = comm->devices;
+    const oriel_device_rank *self = &devices->ranks[rank - comm->first_rank];
+    void *params[] = {call};
+    oriel_record record;
+
+    oriel_comm_operation(comm);
+    if (has_failed(comm, self))
+        return oriel_comm_failure(comm);
+    oriel_op_describe(group, op, &record);
+    oriel_trace_past(comm, rank, group->hash, &record);
+    describe_call(group, rank, &barrier, &record, call);
+    call->block = 0;
+    return oriel_cuda_check(oriel_cu->launch(self->code->copy[DEVICE_SMALL], 1, 1, 1,
+                                             DEVICE_THREADS, 1, 1, 0, stream, params, NULL),
+                            "launching a kernel");
+}
+
 oriel_status oriel_launch(oriel_group *group, int rank, const oriel_op *op, void *stream)
 {
     oriel_status st = oriel_op_check(group, rank, op);
@@ -362,6 +384,8 @@ oriel_status oriel_launch_prepare(oriel_group *group, int rank, const oriel_op *
 
     if (has_failed(comm, &devices->ranks[rank - comm->first_rank]))
         return oriel_comm_failure(comm);
+    if (op->kind == ORIEL_KIND_KERNEL) /* shows no buffers */
+        return ORIEL_OK;
     oriel_op_describe(group, op, &record);
     plan(group, rank, op, &record, stream, &call);
     oriel_cu->context_pop(&back);
