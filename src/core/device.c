@@ -379,6 +379,17 @@ static uint32_t load_word(const uint32_t *at)
     return __atomic_load_n(at, __ATOMIC_ACQUIRE);
 }
 
+int oriel_devices_revoked(const oriel_comm *comm)
+{
+    const oriel_devices *devices = comm->devices;
+
+    for (int i = 0; devices != NULL && devices->reports != NULL && i < devices->num_ranks; i++) {
+        if (load_word(&devices->ranks[i].report->revoked) != 0)
+            return 1;
+    }
+    return 0;
+}
+
 void oriel_devices_look(oriel_comm *comm)
 {
     oriel_devices *devices = comm->devices;

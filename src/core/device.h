@@ -71,6 +71,9 @@ void oriel_devices_close(oriel_comm *comm);
 
 /* Passes failures on: from kernels to the comm, and from the comm to kernels. */
 void oriel_devices_look(oriel_comm *comm);
+/* Whether a kernel of this process has poisoned a result: the comm is revoked, or about to
+ * be by the process whose kernel failed first. */
+int oriel_devices_revoked(const oriel_comm *comm);
 
 /* ---- buffers that others may map (register.c) -------------------------------------------- */
 

@@ -50,10 +50,10 @@ typedef struct device_record {
 
 /* In host memory, one for each rank: what its kernels say, and hear, of failures. */
 typedef struct device_report {
-    uint32_t abort; /* written by the host: the comm is revoked */
-    uint32_t error; /* written by the device, after the rest: enum device_error */
-    int32_t peer;   /* world rank; -1: none */
-    uint32_t reserved;
+    uint32_t abort;   /* written by the host: the comm is revoked */
+    uint32_t error;   /* written by the device, after the rest: enum device_error */
+    int32_t peer;     /* world rank; -1: none */
+    uint32_t revoked; /* written by the device: a result was poisoned, whoever failed */
     device_record mine, theirs;
     int64_t detail[4];
 } device_report;

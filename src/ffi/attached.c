@@ -36,7 +36,7 @@ static oriel_status settle(oriel_comm *comm, double patience_s)
         oriel_comm_abort(comm, ORIEL_ERR_PEER, comm->first_rank, comm->process,
                          "process %d left with operations in flight", comm->process);
     oriel_devices_look(comm);
-    if (!oriel_comm_aborted(comm) || oriel_attached.told)
+    if ((!oriel_comm_aborted(comm) && !oriel_devices_revoked(comm)) || oriel_attached.told)
         return ORIEL_OK;
     return oriel_comm_failure(comm);
 }

@@ -4,7 +4,6 @@ oriel.all_reduce, replayed; a kernel that waits for a signal nobody sends."""
 import pathlib
 import tempfile
 
-import jax
 import numpy as np
 import oriel
 from jax_common import own, poison, row, sharded, spread, start
@@ -46,11 +45,10 @@ def check_sums(mesh, count, runs):
     row(f"sums of {count} elements")
 
 
-def check_waits(mesh):
-    with tempfile.TemporaryDirectory() as folder:
-        path = pathlib.Path(folder, "waits.cu")
-        path.write_text(WAITS)
-        waits = oriel.kernel(path)
+def check_waits(mesh, folder):
+    path = pathlib.Path(folder, "waits.cu")
+    path.write_text(WAITS)
+    waits = oriel.kernel(path)
     step = sharded(mesh, lambda v: waits(v, axis_name="x"), check_vma=False)
     x = spread(mesh, np.ones((oriel.size(), 100), np.float32))
     assert np.isnan(own(step(x))).all()
@@ -70,7 +68,8 @@ def main():
     check_sums(mesh, 1 << 20, 20)
     oriel.check()
     oriel.finalize()
-    check_waits(start(timeout=2.0))
+    with tempfile.TemporaryDirectory() as folder:  # it is compiled when it is called
+        check_waits(start(timeout=2.0), folder)
     row("end")
 
 

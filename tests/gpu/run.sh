@@ -82,6 +82,7 @@ jax_part() {
     ORIEL_DIRECT=0 jax jax_staged_2 2 jax_replay.py 40
     jax jax_kernel_2 2 jax_kernel.py
     jax jax_fail_2 2 jax_fail.py
+    jax jax_fail_3 3 jax_fail.py
     ORIEL_SYNC=1 jax jax_sync_2 2 jax_fail.py sync
     mps_stop
 }

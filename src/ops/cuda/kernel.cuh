@@ -24,6 +24,7 @@ DEVICE void finish(const device_call &c, const device_results &r)
     if (said != 0 && l.first == 0)
         fail(c, DEVICE_KERNEL, -1, said & 0xff, said >> 8);
     if (said != 0 || load_relaxed(&own_table(c)->error) != DEVICE_FINE) {
+        say_revoked(c);
         for (uint64_t i = 0; i < r.n; i++)
             poison_result(r.results[i], l);
         return;

@@ -277,7 +277,8 @@ static int has_failed(oriel_comm *comm, const oriel_device_rank *self)
 {
     if (__atomic_load_n(&self->report->error, __ATOMIC_ACQUIRE) != DEVICE_FINE)
         oriel_devices_look(comm);
-    return oriel_comm_aborted(comm);
+    return oriel_comm_aborted(comm) ||
+           __atomic_load_n(&self->report->revoked, __ATOMIC_ACQUIRE) != 0;
 }
 
 /* All of the call; it goes on with the rank's context current. */
