@@ -11,7 +11,7 @@
 #include "core/device.h"
 
 /* Between two looks: while the others are about to come, when the system tells, and
- * when it cannot, or kernels must be listened to. */
+ * when it cannot. */
 enum { FIRST_MS = 4, TOLD_MS = 1000, LOOK_MS = 100 };
 
 static uint32_t state_of(const oriel_comm *comm, int process)
@@ -91,7 +91,7 @@ static void *watch_main(void *arg)
                                 {.fd = comm->has_port ? comm->port.fd : -1, .events = POLLIN},
                                 {.fd = next.fd, .events = POLLIN}};
         int told = next.fd >= 0 && comm->devices == NULL; /* kernels cannot tell */
-        int n = oriel_sys_now->poll(fds, 3, told && comm->devices == NULL ? TOLD_MS : pause);
+        int n = oriel_sys_now->poll(fds, 3, told ? TOLD_MS : pause);
 
         pause = pause * 2 < LOOK_MS ? pause * 2 : LOOK_MS;
         if (n > 0 && fds[1].revents != 0 && !atomic_load(&comm->watch_ends))

@@ -145,7 +145,8 @@ def check_gradients(mesh, rng):
     wanted = wanted + (total if me == 0 else 0)    # broadcast
     wanted = wanted + w[:, 0]                      # reduce_scatter
     wanted[1] += total[me]                         # all_gather
-    np.testing.assert_allclose(own(gradient)[0], wanted, rtol=1e-12)
+    # Cotangents are added up in an order of JAX's own.
+    np.testing.assert_allclose(own(gradient)[0], wanted, rtol=1e-12, atol=1e-14)
     row("gradients")
 
 

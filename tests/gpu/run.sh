@@ -1,7 +1,7 @@
 #!/bin/sh
 # Runs the GPU tests on this machine: run.sh BUILD OUT [PART...], all parts or those of c,
-# jax and bench; jax needs python3 (or $PYTHON) with JAX for CUDA. Each row is "row NAME ok" or "row
-# NAME FAILED ..."; they and a table of times are printed at the end. Afterwards
+# jax and bench; jax needs python3 (or $PYTHON) with JAX for CUDA. Each row is "row NAME ok" or
+# "row NAME FAILED ..."; they and a table of times are printed at the end. Afterwards
 # `tests/gpu/report.py write OUT` makes the JSON under results/, from the sources that BUILD
 # was made from.
 build=${1:-build}
