@@ -10,7 +10,7 @@ import numpy as np
 from jax import lax
 from jax.interpreters import mlir
 
-from oriel import _build, _compat, _lib, _primitive, _source
+from oriel import _build, _compat, _lib, _primitive, _source, _world
 from oriel._primitive import Operation
 
 _operation = Operation("kernel", multiple_results=True)
@@ -21,7 +21,7 @@ def kernel(path, *, defines=None, flags=()):
 
     They are the attributes of what this returns, by name; if there is one only, the
     object itself can be called as well. It is compiled here with `$CC` or `cc`, once
-    for each content. `defines` are macros, by name, for the file and for the types in
+    for each content, and for GPUs with NVRTC where a program calls it there. `defines` are macros, by name, for the file and for the types in
     its signatures; `flags` are more words for the compiler.
 
         mine = oriel.kernel("mine.cu")
@@ -49,7 +49,7 @@ def kernel(path, *, defines=None, flags=()):
         number = source.number(signature)
         entry = ctypes.cast(getattr(library, f"oriel_entry_{signature.name}"), ctypes.c_void_p)
         _lib.call("oriel_ffi_kernel", number, signature.name.encode(), entry)
-        kernels[signature.name] = Kernel(signature, number)
+        kernels[signature.name] = Kernel(signature, number, source)
     return Kernels(source.path, kernels)
 
 
@@ -150,6 +150,11 @@ class Function:
         call.defvjp(forward, backward)
         return call
 
+    def load_for_gpu(self, arch):
+        raise _lib.OrielError(
+            f"{self._label} is a host function, which GPUs do not run yet", _lib.Status.UNSUPPORTED
+        )
+
     # Programs are equal if they run the same source.
     def __eq__(self, other):
         return isinstance(other, Function) and self._number == other._number
@@ -161,9 +166,14 @@ class Function:
 class Kernel(Function):
     """One kernel; see oriel.kernel for how it is called."""
 
-    def __init__(self, signature, number):
+    def __init__(self, signature, number, source):
         super().__init__(f"kernel {signature.name}", signature.name, number)
         self._signature = signature
+        self._source = source
+
+    def load_for_gpu(self, arch):
+        cubin = _build.for_cuda(self._source, arch).read_bytes()
+        _lib.call("oriel_ffi_cuda_kernel", self._number, self.name.encode(), cubin, len(cubin))
 
     # ---- arguments --------------------------------------------------------------
 
@@ -335,6 +345,8 @@ def _batch(axis_data, args, dims, *, kernel, axes, **params):
 
 def _lower(ctx, *operands, kernel, outs, values, axes, replicated):
     groups = _operation.groups(ctx, axes)
+    if arch := _world.gpu_arch():
+        kernel.load_for_gpu(arch)
     if all(0 in shape for shape, _ in outs):  # nothing to compute
         empty = [jnp.zeros(shape, dtype) for shape, dtype in outs]
         return mlir.lower_fun(lambda *_: empty, multiple_results=True)(ctx, *operands)

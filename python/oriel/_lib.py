@@ -122,8 +122,12 @@ _PROTOTYPES = {
     "oriel_window_create": (_INT, (_HANDLE, ctypes.c_size_t, _OUT)),
     "oriel_window_ptr": (_INT, (_HANDLE, _INT, _OUT)),
     "oriel_ffi_attach": (_INT, (_HANDLE, ctypes.POINTER(_INT), _INT)),
-    "oriel_ffi_detach": (None, (ctypes.c_double,)),
+    "oriel_ffi_detach": (_INT, (ctypes.c_double,)),
     "oriel_ffi_kernel": (_INT, (ctypes.c_uint64, ctypes.c_char_p, ctypes.c_void_p)),
+    "oriel_ffi_cuda_kernel": (
+        _INT,
+        (ctypes.c_uint64, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_size_t),
+    ),
     "oriel_ffi_op": (_INT, (ctypes.c_uint64, ctypes.c_char_p, ctypes.c_void_p)),
     "oriel_ffi_lowering": (None, (ctypes.c_int64, ctypes.c_int64)),
 }

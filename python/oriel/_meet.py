@@ -2,6 +2,7 @@
 
 import ctypes
 import dataclasses
+import os
 import socket
 
 import jax
@@ -70,8 +71,9 @@ def _place_of_launcher(store, secret):
     return Place(number.value, count.value, store, secret)
 
 
-def create_comm(place, local_ranks, job, timeout):
-    """Collective. Meets through JAX's key-value store where there is one."""
+def create_comm(place, local_ranks, job, timeout, gpus=None):
+    """Collective. Meets through JAX's key-value store where there is one. `gpus`:
+    the CUDA device of each rank; without it they are CPUs."""
     params = _lib.CommParams(
         struct_size=ctypes.sizeof(_lib.CommParams),
         process_id=place.process_id,
@@ -81,6 +83,7 @@ def create_comm(place, local_ranks, job, timeout):
         secret=place.secret.encode() if place.secret else None,
         job=job.encode(),
         timeout_s=timeout,
+        devices=(ctypes.c_int * local_ranks)(*gpus) if gpus else None,
     )
     comm = ctypes.c_void_p()
     if place.distributed:
@@ -151,8 +154,36 @@ def start_distributed(place, job):
         place.process_id,
         cluster_detection_method="deactivate",
         coordinator_bind_address=address,
+        local_device_ids=_share_of_gpus(place),
     )
     started_distributed = True
+
+
+def _share_of_gpus(place):
+    """Which GPUs of this machine fall to this process; None: all, or there are none.
+
+    Processes that share a GPU cannot each take most of its memory first."""
+    count = 0 if "JAX_LOCAL_DEVICE_IDS" in os.environ else _count_gpus()
+    if count == 0:
+        return None
+    each = count // place.num_processes
+    if each > 0:
+        return list(range(place.process_id * each, (place.process_id + 1) * each))
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+    return [place.process_id % count]
+
+
+def _count_gpus():
+    platforms = jax.config.jax_platforms
+    if platforms and not {"cuda", "gpu"} & set(platforms.split(",")):
+        return 0
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return 0
+    count = ctypes.c_int()
+    found = driver.cuInit(0) == 0 and driver.cuDeviceGetCount(ctypes.byref(count)) == 0
+    return count.value if found else 0
 
 
 def _agree_on_address(place, job):

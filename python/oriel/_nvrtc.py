@@ -45,6 +45,11 @@ def _places():
         yield f"/usr/local/cuda/lib64/libnvrtc.so.{version}"
 
 
+def find():
+    """The file of NVRTC in NVIDIA's wheels, or None."""
+    return next((str(place) for place in _places() if isinstance(place, pathlib.Path)), None)
+
+
 def version():
     return load()[1]
 

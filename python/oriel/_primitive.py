@@ -205,7 +205,8 @@ class Operation:
                 ad.primitive_transposes[primitive] = transpose
             batching.fancy_primitive_batchers[primitive] = batch
             # Not cacheable: two equal calls are two operations and need two numbers.
-            mlir.register_lowering(primitive, lower, platform="cpu", cacheable=False)
+            for platform in ("cpu", "cuda"):
+                mlir.register_lowering(primitive, lower, platform=platform, cacheable=False)
         _compat.lower_per_devices(self._context)
 
     def call(self, ctx, operands, groups, aliases=None, **attributes):

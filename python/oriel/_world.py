@@ -11,7 +11,7 @@ import time
 import jax
 import numpy as np
 
-from oriel import _compat, _lib, _meet, _threads
+from oriel import _compat, _lib, _meet, _nvrtc, _threads
 from oriel._lib import OrielError, Status
 
 # Seconds to wait
@@ -23,7 +23,7 @@ _lock = threading.RLock()
 _world = None
 _last_shape = None  # of the world before: programs lowered for another are stale
 _count = 0  # of comms made: the store keeps old keys
-_registered = False
+_registered = set()  # backends whose XLA knows the custom calls
 _broken = False  # the last world ended in a failure
 
 
@@ -37,8 +37,10 @@ class World:
     local_size: int
     process_id: int
     num_processes: int
+    platform: str  # of JAX's devices: "cpu" or "gpu"
     rank_of: dict  # JAX device id -> rank
     leaving: list  # a flag of each rank, seen by all: its process has come to its end
+    told: bool = False  # what ended it has been raised
 
     def ranks_of(self, mesh):
         """The ranks of a mesh's devices, in its shape."""
@@ -48,16 +50,23 @@ class World:
                 "jax.shard_map the concrete mesh, or run inside jax.set_mesh"
             )
         for device in mesh.devices.flat:
-            if device.platform != "cpu" or device.id not in self.rank_of:
+            if device.platform != self.platform or device.id not in self.rank_of:
                 raise ValueError(
-                    f"{device} is no rank of this world, which has the {self.size} CPU devices "
-                    "that oriel.init found"
+                    f"{device} is no rank of this world, which has the {self.size} "
+                    f"{self.platform.upper()} devices that oriel.init found"
                 )
         return np.vectorize(lambda device: self.rank_of[device.id], otypes=[int])(mesh.devices)
 
 
 def init(
-    process_id=None, num_processes=None, store=None, *, secret=None, distributed=None, timeout=None
+    process_id=None,
+    num_processes=None,
+    store=None,
+    *,
+    secret=None,
+    distributed=None,
+    timeout=None,
+    platform=None,
 ):
     """Joins this process to its world. Collective: every process calls it.
 
@@ -71,6 +80,12 @@ def init(
     not been done, so that jax.devices() spans all of them; `distributed=False`
     keeps JAX local. `timeout` is the deadline of one operation in seconds.
 
+    The ranks are JAX's devices of `platform`, "cpu" or "cuda"; without it, GPUs
+    where JAX's default backend is CUDA, else CPUs. Several processes may share a
+    GPU. There, a failure that the device finds is raised by the next program
+    that calls oriel, by check() or by finalize(), or with ORIEL_SYNC=1 by the
+    program itself.
+
     A second call keeps the world if it asks for the same, and fails otherwise.
     """
     global _world, _last_shape, _broken
@@ -82,6 +97,7 @@ def init(
         "secret": secret,
         "distributed": distributed,
         "timeout": timeout,
+        "platform": platform,
     }
     with _lock:
         if _world is not None:
@@ -91,15 +107,16 @@ def init(
         place = _meet.find_place(process_id, num_processes, store, secret, distributed)
         if place.starts_distributed:
             _meet.start_distributed(place, _next_job())
-        devices = jax.local_devices(backend="cpu")
-        if shortage := _threads.shortage(len(devices)):
+        backend = _choose_backend(platform)
+        devices = jax.local_devices(backend=backend)
+        if backend == "cpu" and (shortage := _threads.shortage(len(devices))):
             raise OrielError(shortage, Status.INVALID)
-        _register()
+        _register(backend)
         if place.num_processes > 1:
             _make_fingerprints_equal()
-        _world = _join(place, devices, asked, timeout)
+        _world = _join(place, backend, asked, timeout)
         _broken = False
-        shape = (_world.size, _world.first_rank, _world.rank_of)
+        shape = (_world.size, _world.first_rank, _world.platform, _world.rank_of)
         if _last_shape not in (None, shape):
             jax.clear_caches()
         _last_shape = shape
@@ -108,21 +125,28 @@ def init(
 def finalize():
     """Leaves the world. Collective, like init; without a world it does nothing.
 
-    After a failure it waits for nobody. A new init may follow."""
+    After a failure it waits for nobody, and raises it if nothing has before. A new
+    init may follow."""
     global _world, _broken
 
     with _lock:
         if _world is None:
             return
         _broken = _has_failed(_world)
-        comm, _world = _world.comm, None
-        _lib.load().oriel_ffi_detach(float("inf"))  # operations have deadlines
-        _lib.call("oriel_comm_destroy", comm)
+        world, _world = _world, None
+        untold = _detach(world, float("inf"))  # operations have deadlines
+        _broken = _broken or untold is not None
+        _lib.call("oriel_comm_destroy", world.comm)
+        if untold is not None:
+            raise untold
 
 
 def check():
     """Raises the failure that ended the world, if one did."""
-    _lib.call("oriel_comm_check", current().comm)
+    world = current()
+    if _has_failed(world):
+        world.told = True
+        _lib.call("oriel_comm_check", world.comm)
 
 
 def current():
@@ -160,6 +184,14 @@ def num_processes():
     return current().num_processes
 
 
+def gpu_arch():
+    """What kernels are compiled for, "sm_90"; None where ranks are CPUs."""
+    if current().platform != "gpu":
+        return None
+    version = jax.local_devices(backend="cuda")[0].compute_capability
+    return "sm_" + version.replace(".", "")
+
+
 def _check_same(asked, before):
     for name, value in asked.items():
         if value is None or value in before[name]:
@@ -178,17 +210,33 @@ def _next_job():
     return f"oriel/{_count}"
 
 
-def _join(place, devices, asked, timeout):
+def _choose_backend(platform):
+    """The name that JAX knows the devices by."""
+    if platform not in (None, "cpu", "cuda"):
+        raise OrielError(f"platform must be 'cpu' or 'cuda', got {platform!r}", Status.INVALID)
+    if platform is not None or jax.default_backend() != "gpu":
+        return platform or "cpu"
+    return "cuda"
+
+
+def _join(place, backend, asked, timeout):
     lib = _lib.load()
-    comm = _meet.create_comm(place, len(devices), _next_job(), timeout or 0.0)
+    devices = jax.local_devices(backend=backend)
+    gpus = None
+    if backend == "cuda":
+        _show_nvrtc()
+        gpus = [device.local_hardware_id for device in devices]
+    comm = _meet.create_comm(place, len(devices), _next_job(), timeout or 0.0, gpus)
     try:
         size, first = lib.oriel_comm_size(comm), lib.oriel_comm_first_rank(comm)
         if place.distributed:
-            rank_of = _ranks_of_processes(jax.devices("cpu"))
+            rank_of = _ranks_of_processes(jax.devices(backend))
         else:
             rank_of = {device.id: first + i for i, device in enumerate(devices)}
         flags = _meet.share(comm, ctypes.sizeof(ctypes.c_uint64))
-        ordinals = (ctypes.c_int * len(devices))(*(device.id for device in devices))
+        # As XLA's handlers see them.
+        numbers = gpus or [device.id for device in devices]
+        ordinals = (ctypes.c_int * len(devices))(*numbers)
         _lib.call("oriel_ffi_attach", comm, ordinals, len(devices))
     except BaseException:
         lib.oriel_comm_abandon(comm)
@@ -202,6 +250,7 @@ def _join(place, devices, asked, timeout):
         local_size=len(devices),
         process_id=place.process_id,
         num_processes=place.num_processes,
+        platform=devices[0].platform,
         rank_of=rank_of,
         leaving=[ctypes.c_uint64.from_address(address) for address in flags],
     )
@@ -224,18 +273,30 @@ def _make_fingerprints_equal():
         jax.config.update("jax_traceback_in_locations_limit", 0)
 
 
-def _register():
-    """Tells XLA about the custom calls; once per process."""
-    global _registered
+def _show_nvrtc():
+    """Where the library finds what compiles its kernels: in JAX's wheels, if anywhere."""
+    if "ORIEL_NVRTC" not in os.environ and (path := _nvrtc.find()):
+        os.environ["ORIEL_NVRTC"] = path
 
-    if _registered:
+
+# XLA's name of the platform, what the handlers are called, and their stages.
+_HANDLERS = {
+    "cpu": ("cpu", "oriel_ffi", ("instantiate", "execute")),
+    "cuda": ("CUDA", "oriel_ffi_cuda", ("instantiate", "initialize", "execute")),
+}
+
+
+def _register(backend):
+    """Tells XLA about the custom calls; once per process and backend."""
+    if backend in _registered:
         return
     lib = _lib.load()
+    platform, prefix, stages = _HANDLERS[backend]
 
     def capsule(symbol):
         return jax.ffi.pycapsule(ctypes.cast(symbol, ctypes.c_void_p))
 
-    type_id = ctypes.c_int64.in_dll(lib, "oriel_ffi_site_type_id")
+    type_id = ctypes.c_int64.in_dll(lib, f"{prefix}_site_type_id")
     type_info = ctypes.c_void_p.in_dll(lib, "oriel_ffi_site_type_info")
     jax.ffi.register_ffi_type(
         "oriel_site",
@@ -243,20 +304,15 @@ def _register():
             "type_id": capsule(ctypes.pointer(type_id)),
             "type_info": capsule(type_info),
         },
-        platform="cpu",
+        platform=platform,
     )
     for name in _lib.OPERATIONS:
-        jax.ffi.register_ffi_target(
-            f"oriel_{name}",
-            {
-                "instantiate": capsule(lib.oriel_ffi_instantiate),
-                "execute": capsule(lib.oriel_ffi_execute),
-            },
-            platform="cpu",
-        )
-    # JAX registered its handler when it was imported, so this one runs before.
-    atexit.register(_leave_at_exit)
-    _registered = True
+        handlers = {stage: capsule(getattr(lib, f"{prefix}_{stage}")) for stage in stages}
+        jax.ffi.register_ffi_target(f"oriel_{name}", handlers, platform=platform)
+    if not _registered:
+        # JAX registered its handler when it was imported, so this one runs before.
+        atexit.register(_leave_at_exit)
+    _registered.add(backend)
 
 
 def _leave_at_exit():
@@ -266,6 +322,7 @@ def _leave_at_exit():
     looked at may still be running, and others may be waiting for their part."""
     global _world, _broken
 
+    untold = None
     if _world is not None and os.getpid() == _world.pid:  # else a forked child ends
         world, _world = _world, None
         lib = _lib.load()
@@ -275,12 +332,27 @@ def _leave_at_exit():
         if not _broken:
             _wait_for_others(world, _EXIT_WAIT)
             _broken = _has_failed(world) and not _all_leaving(world)
-        lib.oriel_ffi_detach(0.0 if _broken else _FLIGHT_WAIT)
+        untold = _detach(world, 0.0 if _broken else _FLIGHT_WAIT)
         lib.oriel_comm_abandon(world.comm)
     if _broken and _meet.started_distributed:
         if _compat.distributed_state().process_id == 0:
             time.sleep(_FAILED_WAIT)  # JAX ends the others once its coordinator is gone
         _compat.forget_distributed()
+    # Others that leave first are no failure.
+    if untold is not None and (_broken or untold.status != Status.PEER):
+        print(f"oriel: {untold}", file=sys.stderr)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(1)
+
+
+def _detach(world, patience):
+    """Ends what runs; the failure of a GPU that nothing has raised, or None."""
+    lib = _lib.load()
+    status = lib.oriel_ffi_detach(patience)
+    if status == Status.OK or world.told:
+        return None
+    return OrielError(lib.oriel_last_error().decode(), status)
 
 
 def _has_failed(world):

@@ -121,6 +121,19 @@ static const struct {
                             .max = 1024,
                             .help = "thread blocks on one GPU, of all its ranks together; 0: as "
                                     "many as it has multiprocessors"},
+    [ORIEL_OPT_GPU_ARENA] = {.name = "ORIEL_GPU_ARENA",
+                             .fallback = "128M",
+                             .kind = KIND_BYTES,
+                             .min = 8 << 20,
+                             .max = 4e9,
+                             .help = "bytes per GPU rank for operands and results of kernels of "
+                                     "one's own; the same on all (K, M, G)"},
+    [ORIEL_OPT_SYNC] = {.name = "ORIEL_SYNC",
+                        .fallback = "0",
+                        .kind = KIND_INTEGER,
+                        .max = 1,
+                        .help = "1: a program on GPUs waits in each call and fails there; 0: at "
+                                "the next call or check"},
 };
 
 static struct {

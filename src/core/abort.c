@@ -66,15 +66,20 @@ const heap_abort *oriel_comm_abort_record(const oriel_comm *comm)
     return word == WRITTEN ? record : NULL;
 }
 
-oriel_status oriel_comm_failure(const oriel_comm *comm)
+/* Whoever revokes an operation or a meeting writes the record right after. */
+static const heap_abort *await_record(const oriel_comm *comm)
 {
     double until = oriel_now() + 1.0;
-    const heap_abort *record;
 
-    /* Whoever revokes an operation or a meeting writes the record right after. */
     while (!oriel_comm_aborted(comm) && oriel_now() < until)
         oriel_relax(1);
-    record = oriel_comm_abort_record(comm);
+    return oriel_comm_abort_record(comm);
+}
+
+oriel_status oriel_comm_failure(const oriel_comm *comm)
+{
+    const heap_abort *record = await_record(comm);
+
     if (record == NULL)
         return oriel_fail(ORIEL_ERR_REVOKED, "the comm was revoked by a process that did not say "
                                              "why");
@@ -88,9 +93,9 @@ oriel_status oriel_comm_check(oriel_comm *comm)
     if (comm == NULL)
         return oriel_fail(ORIEL_ERR_INVALID, "comm is NULL");
     oriel_devices_look(comm);
-    if (!oriel_comm_aborted(comm))
+    if (!oriel_comm_aborted(comm) && !oriel_devices_revoked(comm))
         return ORIEL_OK;
-    record = oriel_comm_abort_record(comm);
+    record = await_record(comm);
     return oriel_fail(ORIEL_ERR_REVOKED, "the comm was revoked: %s",
                       record ? record->text : "by a process that died while saying why");
 }

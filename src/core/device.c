@@ -6,8 +6,10 @@
 
 #include "base/config.h"
 #include "base/sys.h"
+#include "core/names.h"
 #include "core/trace.h"
 #include "fabric/port.h"
+#include "oriel/kernel_types.h"
 
 enum { ALIGN = 1 << 16, REPORT_BYTES = 1 << 10 };
 _Static_assert(sizeof(device_report) <= REPORT_BYTES, "a report has a place of its own");
@@ -57,8 +59,10 @@ static uint64_t plan_heap(oriel_devices *devices, int size, int sms)
 
     devices->slots_at = round_up(sizeof(device_table));
     devices->ragged_at = round_up(devices->slots_at + slots);
-    devices->stage_at =
+    devices->arena_at =
         round_up(devices->ragged_at + (uint64_t)size * (DEVICE_SLICES + 1) * sizeof(device_slice));
+    devices->arena_bytes = (size_t)oriel_config_number(ORIEL_OPT_GPU_ARENA);
+    devices->stage_at = round_up(devices->arena_at + devices->arena_bytes);
     return devices->stage_at + (uint64_t)ctas * DEVICE_STAGE;
 }
 
@@ -103,7 +107,7 @@ static oriel_status make_reports(oriel_devices *devices)
 }
 
 /* What the rank's kernels look for in its table. */
-static oriel_status fill_table(const oriel_comm *comm, const oriel_device_rank *rank)
+static oriel_status fill_table(const oriel_comm *comm, oriel_device_rank *rank)
 {
     uint64_t words[2] = {(uint64_t)(comm->timeout * 1e9), 0};
     cu_context back;
@@ -114,7 +118,7 @@ static oriel_status fill_table(const oriel_comm *comm, const oriel_device_rank *
     st = oriel_cuda_check(oriel_cu->host_pointer(&report, rank->report, 0),
                           "mapping host memory for a device");
     oriel_cu->context_pop(&back);
-    words[1] = report;
+    words[1] = rank->report_at = report;
     if (st == ORIEL_OK)
         st = oriel_cuda_write(rank->gpu, rank->heap.base + offsetof(device_table, timeout_ns),
                               words, sizeof words);
@@ -278,7 +282,7 @@ const oriel_segment *oriel_devices_lookup(oriel_comm *comm, uint64_t id, oriel_s
 
 /* ---- failures ---------------------------------------------------------------------------- */
 
-static void describe(const device_record *from, char *out, size_t len)
+static void describe(const oriel_comm *comm, const device_record *from, char *out, size_t len)
 {
     oriel_record record = {.bytes = from->bytes,
                            .shape = from->shape,
@@ -287,7 +291,30 @@ static void describe(const device_record *from, char *out, size_t len)
                            .dtype = (uint8_t)(from->what >> 8),
                            .redop = (uint8_t)from->what};
 
-    oriel_record_describe(&record, out, len);
+    if (record.kind == ORIEL_KIND_KERNEL)
+        oriel_name_find(&comm->heap, record.shape, out, len);
+    else
+        oriel_record_describe(&record, out, len);
+}
+
+/* As kernel.cuh gives the details. */
+static void describe_kernel(const device_report *report, double timeout, char *out, size_t len)
+{
+    long long value = report->detail[1];
+
+    switch (report->detail[0]) {
+    case ORIEL_TROUBLE_LATE:
+        snprintf(out, len, "did not end within %.1f s: it waits for what never comes", timeout);
+        break;
+    case ORIEL_TROUBLE_POINTER:
+        snprintf(out, len, "asked about a pointer that is in none of its operands and results");
+        break;
+    case ORIEL_TROUBLE_RANK:
+        snprintf(out, len, "named rank %lld of %u", value, report->mine.n);
+        break;
+    default:
+        snprintf(out, len, "named signal %lld of %d", value, (int)ORIEL_SIGNALS);
+    }
 }
 
 /* As ragged.cuh gives the details. */
@@ -317,7 +344,7 @@ static void pass_on(oriel_comm *comm, int rank, const device_report *report)
     char theirs[128];
     char last[200] = "";
 
-    describe(&report->mine, mine, sizeof mine);
+    describe(comm, &report->mine, mine, sizeof mine);
     switch (report->error) {
     case DEVICE_LATE:
         oriel_trace_describe(comm, peer, last, sizeof last);
@@ -326,7 +353,7 @@ static void pass_on(oriel_comm *comm, int rank, const device_report *report)
                          rank, peer, process, comm->timeout, last);
         break;
     case DEVICE_DIFFERENT:
-        describe(&report->theirs, theirs, sizeof theirs);
+        describe(comm, &report->theirs, theirs, sizeof theirs);
         oriel_comm_abort(comm, ORIEL_ERR_MISMATCH, peer, process,
                          "rank %d asked for %s, rank %d for %s", rank, mine, peer, theirs);
         break;
@@ -334,6 +361,12 @@ static void pass_on(oriel_comm *comm, int rank, const device_report *report)
         describe_ragged(report, rank, theirs, sizeof theirs);
         oriel_comm_abort(comm, ORIEL_ERR_MISMATCH, peer, process, "%s on rank %d: %s", mine, rank,
                          theirs);
+        break;
+    case DEVICE_KERNEL:
+        describe_kernel(report, comm->timeout, theirs, sizeof theirs);
+        oriel_comm_abort(
+            comm, report->detail[0] == ORIEL_TROUBLE_LATE ? ORIEL_ERR_TIMEOUT : ORIEL_ERR_INVALID,
+            rank, comm->process, "%s on rank %d %s", mine, rank, theirs);
         break;
     default:
         oriel_comm_abort(comm, ORIEL_ERR_REVOKED, peer, process,
@@ -344,6 +377,17 @@ static void pass_on(oriel_comm *comm, int rank, const device_report *report)
 static uint32_t load_word(const uint32_t *at)
 {
     return __atomic_load_n(at, __ATOMIC_ACQUIRE);
+}
+
+int oriel_devices_revoked(const oriel_comm *comm)
+{
+    const oriel_devices *devices = comm->devices;
+
+    for (int i = 0; devices != NULL && devices->reports != NULL && i < devices->num_ranks; i++) {
+        if (load_word(&devices->ranks[i].report->revoked) != 0)
+            return 1;
+    }
+    return 0;
 }
 
 void oriel_devices_look(oriel_comm *comm)
@@ -384,6 +428,16 @@ static void drain(oriel_comm *comm)
     }
 }
 
+static void free_frames(oriel_device_rank *rank)
+{
+    while (rank->frames != NULL) {
+        device_frame *frame = rank->frames;
+
+        rank->frames = frame->next;
+        oriel_sys_now->release(frame);
+    }
+}
+
 void oriel_devices_close(oriel_comm *comm)
 {
     oriel_devices *devices = comm->devices;
@@ -395,8 +449,10 @@ void oriel_devices_close(oriel_comm *comm)
     oriel_registrar_stop(comm);
     for (int r = 0; devices->mapped != NULL && r < comm->size; r++)
         oriel_cuda_memory_close(&devices->mapped[r]);
-    for (int i = 0; devices->ranks != NULL && i < devices->num_ranks; i++)
+    for (int i = 0; devices->ranks != NULL && i < devices->num_ranks; i++) {
         oriel_cuda_memory_close(&devices->ranks[i].heap);
+        free_frames(&devices->ranks[i]);
+    }
     if (devices->reports != NULL)
         oriel_cu->host_free(devices->reports);
     for (int i = 0; i < devices->num_gpus; i++)

@@ -18,11 +18,21 @@ typedef struct oriel_export {
     int fd;
 } oriel_export;
 
+/* What a call of a person's kernel is given, in device memory; kept for the next. */
+typedef struct device_frame {
+    uint64_t identity, group;
+    cu_ptr at;
+    struct device_frame *next;
+} device_frame;
+
 typedef struct oriel_device_rank {
     const oriel_gpu *gpu;
     const oriel_device_code *code;
     oriel_cuda_memory heap;
-    device_report *report;   /* in host memory */
+    device_report *report;       /* in host memory ... */
+    cu_ptr report_at;            /* ... and where the device sees it */
+    struct device_frame *frames; /* of kernels, in the arena: see ops/cuda/kernel_on.c */
+    size_t frames_used;
     int reported;            /* has been passed on to the comm */
     oriel_export *exports;   /* DEVICE_WINDOWS of them, if there are other processes ... */
     _Atomic int num_exports; /* ... of which so many were ever used */
@@ -38,7 +48,8 @@ typedef struct oriel_devices {
     void *reports; /* one allocation in host memory */
     int one_gpu;   /* all ranks of the world share it */
     int ctas;      /* of a kernel at most: those of all ranks on a GPU fit together */
-    uint64_t slots_at, ragged_at, stage_at;
+    uint64_t slots_at, ragged_at, arena_at, stage_at;
+    size_t arena_bytes; /* where kernels of one's own have their operands and results */
     pthread_mutex_t look_lock;
 
     /* The registrar, where there are other processes. */
@@ -60,12 +71,16 @@ void oriel_devices_close(oriel_comm *comm);
 
 /* Passes failures on: from kernels to the comm, and from the comm to kernels. */
 void oriel_devices_look(oriel_comm *comm);
+/* Whether a kernel of this process has poisoned a result: the comm is revoked, or about to
+ * be by the process whose kernel failed first. */
+int oriel_devices_revoked(const oriel_comm *comm);
 
 /* ---- buffers that others may map (register.c) -------------------------------------------- */
 
 typedef struct oriel_place {
     uint64_t window; /* as in device_call; 0: nobody else can map it */
     uint32_t generation;
+    cu_ptr stale; /* the word of `ready` that a graph captured earlier trusts in vain; 0: none */
 } oriel_place;
 
 oriel_status oriel_registrar_start(oriel_comm *comm);

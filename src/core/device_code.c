@@ -293,6 +293,8 @@ static oriel_status find_all(const cu_module *modules, oriel_device_code *code)
         st = find_function(modules[0], "oriel_large_copy", &code->copy[DEVICE_LARGE]);
     if (st == ORIEL_OK)
         st = find_function(modules[0], "oriel_ragged", &code->ragged);
+    if (st == ORIEL_OK)
+        st = find_function(modules[0], "oriel_finish", &code->finish);
     for (int f = 0; f < DEVICE_FAMILIES; f++) {
         for (int d = 0; d < ORIEL_DTYPE_COUNT; d++) {
             for (int op = 0; op < ORIEL_REDOP_COUNT && st == ORIEL_OK; op++)

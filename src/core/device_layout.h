@@ -34,7 +34,8 @@ enum device_error {
     DEVICE_ABORTED,   /* the host has revoked the comm */
     DEVICE_LATE,      /* a peer did not come in time */
     DEVICE_DIFFERENT, /* a peer asked for something else */
-    DEVICE_RAGGED     /* sizes of ragged_all_to_all that do not fit */
+    DEVICE_RAGGED,    /* sizes of ragged_all_to_all that do not fit */
+    DEVICE_KERNEL     /* a person's kernel: ORIEL_TROUBLE_... and its value are the details */
 };
 
 /* What a rank asked for, compared between ranks by its hash. */
@@ -49,10 +50,10 @@ typedef struct device_record {
 
 /* In host memory, one for each rank: what its kernels say, and hear, of failures. */
 typedef struct device_report {
-    uint32_t abort; /* written by the host: the comm is revoked */
-    uint32_t error; /* written by the device, after the rest: enum device_error */
-    int32_t peer;   /* world rank; -1: none */
-    uint32_t reserved;
+    uint32_t abort;   /* written by the host: the comm is revoked */
+    uint32_t error;   /* written by the device, after the rest: enum device_error */
+    int32_t peer;     /* world rank; -1: none */
+    uint32_t revoked; /* written by the device: a result was poisoned, whoever failed */
     device_record mine, theirs;
     int64_t detail[4];
 } device_report;
@@ -136,5 +137,20 @@ typedef struct device_call {
     uint16_t ranks[DEVICE_RANKS]; /* of the members, in the world */
     uint64_t heap[DEVICE_RANKS];  /* where this rank sees the members' heaps */
 } device_call;
+
+/* What is left to do when a person's kernel has ended: see kernel.cuh. */
+enum { DEVICE_RESULTS = 64 };
+
+typedef struct device_result {
+    uint64_t from, to; /* in the arena; the caller's */
+    uint64_t bytes;
+    uint64_t poison[2];
+} device_result;
+
+typedef struct device_results {
+    uint64_t error; /* where the kernel said what is wrong */
+    uint64_t n;
+    device_result results[DEVICE_RESULTS];
+} device_results;
 
 #endif

@@ -51,8 +51,13 @@ static int is_known(uint32_t state)
     return state == WANTED || state == SHOWN || state == READY || state == NEVER;
 }
 
+static cu_ptr ready_word(const oriel_device_rank *rank, int number)
+{
+    return rank->heap.base + offsetof(device_table, ready) + 4 * (cu_ptr)number;
+}
+
 /* The entry that `at` lies in, if it still means the same memory; -1: none. */
-static int find_export(oriel_device_rank *rank, cu_ptr at, uint64_t id)
+static int find_export(oriel_device_rank *rank, cu_ptr at, uint64_t id, cu_ptr *stale_p)
 {
     for (int i = 0; i < rank->num_exports; i++) {
         oriel_export *e = &rank->exports[i];
@@ -62,7 +67,8 @@ static int find_export(oriel_device_rank *rank, cu_ptr at, uint64_t id)
             continue;
         if (e->id == id)
             return i;
-        atomic_compare_exchange_strong(&e->state, &state, STALE);
+        if (atomic_compare_exchange_strong(&e->state, &state, STALE))
+            *stale_p = ready_word(rank, i);
     }
     return -1;
 }
@@ -97,21 +103,23 @@ oriel_place oriel_register(oriel_comm *comm, int rank, const void *at, size_t by
     oriel_devices *devices = comm->devices;
     oriel_device_rank *r = &devices->ranks[rank - comm->first_rank];
     cu_ptr address = (cu_ptr)(uintptr_t)at;
+    cu_ptr stale = 0;
     uint64_t id;
     int i;
 
     if (r->exports == NULL || bytes == 0)
         return (oriel_place){0};
     id = buffer_id(address);
-    i = find_export(r, address, id);
+    i = find_export(r, address, id, &stale);
     if (i < 0)
         i = add_export(comm, r, address, id);
     if (i < 0 || atomic_load(&r->exports[i].state) == NEVER ||
         address - r->exports[i].base + bytes > r->exports[i].bytes)
-        return (oriel_place){0};
+        return (oriel_place){.stale = stale};
     return (oriel_place){.window = (uint64_t)(i + 1) << DEVICE_WINDOW_SHIFT |
                                    (address - r->exports[i].base),
-                         .generation = r->exports[i].generation};
+                         .generation = r->exports[i].generation,
+                         .stale = stale};
 }
 
 /* ---- the registrar: own buffers ------------------------------------------------------------ */
@@ -141,9 +149,8 @@ static int export_mapping(oriel_export *e)
 
 static void set_ready(const oriel_device_rank *rank, int number, uint32_t generation)
 {
-    cu_ptr at = rank->heap.base + offsetof(device_table, ready) + 4 * (cu_ptr)number;
-
-    if (oriel_cuda_write(rank->gpu, at, &generation, sizeof generation) != ORIEL_OK)
+    if (oriel_cuda_write(rank->gpu, ready_word(rank, number), &generation, sizeof generation) !=
+        ORIEL_OK)
         oriel_log(ORIEL_LOG_WARN, "%s", oriel_last_error());
 }
 

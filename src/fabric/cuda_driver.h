@@ -47,6 +47,7 @@ typedef struct cu_access {
 
 enum {
     CU_OK = 0,
+    CU_NOT_READY = 600,
     CU_PEER_ACCESS_ALREADY_ENABLED = 704,
     CU_LOCATION_DEVICE = 1,
     CU_HANDLE_POSIX_FD = 1,
@@ -57,6 +58,7 @@ enum {
     CU_HOST_PORTABLE = 1,
     CU_HOST_DEVICE_MAP = 2,
     CU_POINTER_BUFFER_ID = 7,
+    CU_FUNCTION_MOST_THREADS = 0,
     CU_ATTRIBUTE_SM_COUNT = 16,
     CU_ATTRIBUTE_MAJOR = 75,
     CU_ATTRIBUTE_MINOR = 76,
@@ -108,17 +110,20 @@ enum {
     X(copy_in, cuMemcpyHtoDAsync_v2,                                                               \
       (cu_ptr to, const void *from, size_t bytes, cu_stream stream))                               \
     X(copy_out, cuMemcpyDtoHAsync_v2, (void *to, cu_ptr from, size_t bytes, cu_stream stream))     \
+    X(copy, cuMemcpyDtoDAsync_v2, (cu_ptr to, cu_ptr from, size_t bytes, cu_stream stream))        \
     X(fill, cuMemsetD8Async, (cu_ptr at, unsigned char value, size_t bytes, cu_stream stream))     \
     X(stream_create, cuStreamCreateWithPriority,                                                   \
       (cu_stream * stream, unsigned flags, int priority))                                          \
     X(stream_destroy, cuStreamDestroy_v2, (cu_stream stream))                                      \
     X(stream_sync, cuStreamSynchronize, (cu_stream stream))                                        \
+    X(stream_query, cuStreamQuery, (cu_stream stream))                                             \
     X(module_load, cuModuleLoadDataEx,                                                             \
       (cu_module * module, const void *image, unsigned options, int *names, void **values))        \
     X(module_unload, cuModuleUnload, (cu_module module))                                           \
     X(module_function, cuModuleGetFunction,                                                        \
       (cu_function * function, cu_module module, const char *name))                                \
     X(function_load, cuFuncLoad, (cu_function function))                                           \
+    X(function_attribute, cuFuncGetAttribute, (int *value, int attribute, cu_function function))   \
     X(launch, cuLaunchKernel,                                                                      \
       (cu_function function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,  \
        unsigned block_y, unsigned block_z, unsigned shared, cu_stream stream, void **params,       \

@@ -1,117 +1,13 @@
-/* The XLA handlers. A call that can end at once ends in XLA's thread; otherwise
+/* The XLA handlers of CPUs. A call that can end at once ends in XLA's thread; otherwise
  * XLA gets a future, which the engine completes. */
-#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/sys.h"
-#include "core/comm.h"
+#include "ffi/attached.h"
 #include "ffi/ffi.h"
-#include "ffi/frame.h"
-#include "ops/engine.h"
-
-enum { MAX_LOCAL = 1024 };
-
-/* The comm programs run on; executions hold the lock for reading. */
-static struct {
-    pthread_rwlock_t lock;
-    oriel_comm *comm;
-    oriel_engine *engine;
-    oriel_crew *crew;
-    int num_devices;
-    int ordinals[MAX_LOCAL];
-} attached = {.lock = PTHREAD_RWLOCK_INITIALIZER};
 
 int64_t oriel_ffi_site_type_id;
-static const xla_type_info site_type_info = {.struct_size = sizeof(xla_type_info),
-                                             .deleter = oriel_site_destroy};
-const void *const oriel_ffi_site_type_info = &site_type_info;
-
-void oriel_ffi_detach(double patience_s)
-{
-    oriel_engine *engine;
-    oriel_crew *crew;
-
-    pthread_rwlock_wrlock(&attached.lock);
-    engine = attached.engine;
-    crew = attached.crew;
-    attached.comm = NULL;
-    attached.engine = NULL;
-    attached.crew = NULL;
-    pthread_rwlock_unlock(&attached.lock);
-    oriel_engine_destroy(engine, patience_s);
-    oriel_crew_destroy(crew);
-}
-
-oriel_status oriel_ffi_attach(oriel_comm *comm, const int *ordinals, int n)
-{
-    oriel_engine *engine;
-    oriel_crew *crew;
-    oriel_status st;
-
-    if (comm == NULL)
-        return oriel_fail(ORIEL_ERR_INVALID, "comm is NULL");
-    if (attached.comm != NULL)
-        return oriel_fail(ORIEL_ERR_INVALID, "a comm is attached already; detach it first");
-    if (ordinals == NULL || n != comm->local_ranks || n > MAX_LOCAL)
-        return oriel_fail(ORIEL_ERR_INVALID, "n is %d; the comm has %d ranks here", n,
-                          comm->local_ranks);
-    st = oriel_crew_create(&crew);
-    if (st != ORIEL_OK)
-        return st;
-    st = oriel_engine_create(comm, &engine);
-    if (st != ORIEL_OK) {
-        oriel_crew_destroy(crew);
-        return st;
-    }
-    pthread_rwlock_wrlock(&attached.lock);
-    attached.comm = comm;
-    attached.engine = engine;
-    attached.crew = crew;
-    attached.num_devices = n;
-    memcpy(attached.ordinals, ordinals, (size_t)n * sizeof *ordinals);
-    pthread_rwlock_unlock(&attached.lock);
-    return ORIEL_OK;
-}
-
-static const char *name_of(const oriel_site *site)
-{
-    return oriel_kind_name(oriel_site_op(site)->kind);
-}
-
-/* Called with the lock held for reading. */
-static oriel_status find_rank(const xla_frame *frame, const oriel_site *site, int *rank_p)
-{
-    int ordinal;
-    oriel_status st = frame_ordinal(frame, &ordinal);
-
-    if (st != ORIEL_OK)
-        return st;
-    if (oriel_site_world(site) != attached.comm->size)
-        return oriel_fail(ORIEL_ERR_INVALID,
-                          "%s: the program was compiled for a world of "
-                          "%lld ranks, this one has %d; compile it after oriel.init()",
-                          name_of(site), (long long)oriel_site_world(site), attached.comm->size);
-    for (int i = 0; i < attached.num_devices; i++) {
-        if (attached.ordinals[i] == ordinal) {
-            *rank_p = attached.comm->first_rank + i;
-            return ORIEL_OK;
-        }
-    }
-    return oriel_fail(ORIEL_ERR_INVALID, "%s: device %d is no rank of this world", name_of(site),
-                      ordinal);
-}
-
-static oriel_status find_group(const oriel_site *site, int rank, oriel_group **group_p)
-{
-    int n;
-    const int *ranks = oriel_site_ranks(site, rank, &n);
-
-    if (ranks == NULL)
-        return oriel_fail(ORIEL_ERR_INVALID, "%s: rank %d is in none of the call's groups",
-                          name_of(site), rank);
-    return oriel_group_intern(attached.comm, ranks, n, group_p);
-}
 
 /* Which operation this is, of all that this group has under way. */
 static oriel_status find_key(const xla_frame *frame, oriel_site *site, const oriel_group *group,
@@ -121,12 +17,19 @@ static oriel_status find_key(const xla_frame *frame, oriel_site *site, const ori
     oriel_status st = frame_run_id(frame, &run);
 
     if (st == ORIEL_OK)
-        st = oriel_site_count(site, rank - attached.comm->first_rank, run, &key_p->count);
+        st = oriel_site_count(site, rank - oriel_attached.comm->first_rank, run, &key_p->count);
     if (st != ORIEL_OK)
         return st;
     key_p->group = group->hash;
     key_p->run = (uint64_t)run;
     key_p->site = oriel_site_identity(site);
+    return ORIEL_OK;
+}
+
+static oriel_status copy_here(void *to, const void *from, size_t bytes, void *arg)
+{
+    (void)arg;
+    memcpy(to, from, bytes);
     return ORIEL_OK;
 }
 
@@ -149,14 +52,16 @@ static oriel_status begin(const xla_frame *frame, oriel_site *site, oriel_reques
     oriel_group *group;
     oriel_key key = {0};
     int rank = -1;
-    oriel_status st = find_rank(frame, site, &rank);
+    oriel_status st = attached_rank(frame, site, &rank);
 
     if (st == ORIEL_OK)
-        st = find_group(site, rank, &group);
+        st = attached_group(site, rank, &group);
     if (st == ORIEL_OK && op.kind == ORIEL_KIND_KERNEL)
-        st = frame_kernel(frame, site, group, attached.crew, &op.kernel);
+        st = frame_kernel(frame, site, group, oriel_attached.crew, &op.kernel);
     else if (st == ORIEL_OK)
         st = frame_buffers(frame, oriel_group_size(group), &op, &ragged);
+    if (st == ORIEL_OK)
+        st = frame_aliases(frame, op.kind, copy_here, NULL);
     if (st == ORIEL_OK)
         st = check(group, rank, &op);
     if (st == ORIEL_OK)
@@ -211,23 +116,24 @@ static xla_error *go_on_later(xla_frame *frame, oriel_engine *engine, oriel_requ
  * it is wrong with the numbers that this rank alone was given. */
 static void tell_others(const oriel_site *site, oriel_status status)
 {
+    oriel_comm *comm = oriel_attached.comm;
+
     if (status != ORIEL_ERR_SYSTEM && oriel_site_op(site)->kind != ORIEL_KIND_RAGGED_ALL_TO_ALL)
         return;
-    oriel_comm_abort(attached.comm, status, attached.comm->first_rank, attached.comm->process,
-                     "process %d could not begin an operation: %s", attached.comm->process,
+    oriel_comm_abort(comm, status, comm->first_rank, comm->process,
+                     "process %d could not begin an operation: %s", comm->process,
                      oriel_last_error());
 }
 
 static xla_error *execute(xla_frame *frame)
 {
     oriel_request *request;
-    oriel_engine *engine = attached.engine;
+    oriel_engine *engine = oriel_attached.engine;
     oriel_site *site;
     oriel_status st = frame_site(frame, &oriel_ffi_site_type_id, &site);
 
-    if (st == ORIEL_OK && engine == NULL)
-        st = oriel_fail(ORIEL_ERR_INVALID, "%s: oriel is not initialised; call oriel.init()",
-                        name_of(site));
+    if (st == ORIEL_OK)
+        st = attached_check(site, 0);
     if (st != ORIEL_OK)
         return frame_error(frame->api, st);
     request = oriel_engine_take(engine);
@@ -248,11 +154,11 @@ void *oriel_ffi_execute(xla_frame *frame)
 {
     xla_error *error;
 
-    if (frame_answer_metadata(frame, oriel_ffi_site_type_id))
+    if (frame_answer_metadata(frame, oriel_ffi_site_type_id, 0))
         return NULL;
-    pthread_rwlock_rdlock(&attached.lock);
+    pthread_rwlock_rdlock(&oriel_attached.lock);
     error = execute(frame);
-    pthread_rwlock_unlock(&attached.lock);
+    pthread_rwlock_unlock(&oriel_attached.lock);
     return error;
 }
 
@@ -268,27 +174,13 @@ oriel_status oriel_ffi_op(uint64_t hash, const char *name, oriel_status (*op)(st
 
 void *oriel_ffi_empty(xla_frame *frame)
 {
-    frame_answer_metadata(frame, 0);
+    frame_answer_metadata(frame, 0, 0);
     return NULL;
 }
 
 void *oriel_ffi_instantiate(xla_frame *frame)
 {
-    site_attrs attrs;
-    oriel_site *site;
-    oriel_status st;
-
-    if (frame_answer_metadata(frame, oriel_ffi_site_type_id))
+    if (frame_answer_metadata(frame, oriel_ffi_site_type_id, 0))
         return NULL;
-    st = frame_attrs(frame, &attrs);
-    if (st == ORIEL_OK)
-        st = oriel_site_create(&attrs, &site);
-    if (st != ORIEL_OK)
-        return frame_error(frame->api, st);
-    st = frame_set_site(frame, &oriel_ffi_site_type_id, site);
-    if (st != ORIEL_OK) {
-        oriel_site_destroy(site);
-        return frame_error(frame->api, st);
-    }
-    return NULL;
+    return attached_instantiate(frame, &oriel_ffi_site_type_id);
 }

@@ -1,7 +1,7 @@
 /* What python/oriel calls through ctypes beside the public header: the XLA FFI
  * handlers and the table that says which device of this process is which rank.
  *
- * Custom calls "oriel_all_reduce", "oriel_all_gather" and so on (platform cpu),
+ * Custom calls "oriel_all_reduce", "oriel_all_gather" and so on (platforms cpu and CUDA),
  * one name for each operation, for the reader of a program: all run the same
  * handlers. Attributes, all i64 scalars but the arrays:
  *   kind        enum oriel_kind
@@ -39,9 +39,18 @@ ORIEL_API void *oriel_ffi_execute(struct xla_frame *frame);
 /* Does nothing: what a call through XLA costs by itself, for benchmarks. */
 ORIEL_API void *oriel_ffi_empty(struct xla_frame *frame);
 
+/* The same for GPUs, with one stage more:
+ * {"instantiate": ..., "initialize": ..., "execute": ...}. */
+ORIEL_API void *oriel_ffi_cuda_instantiate(struct xla_frame *frame);
+ORIEL_API void *oriel_ffi_cuda_initialize(struct xla_frame *frame);
+ORIEL_API void *oriel_ffi_cuda_execute(struct xla_frame *frame);
+/* Copies its operand: for benchmarks, what an execution on the stream costs by itself. */
+ORIEL_API void *oriel_ffi_cuda_copy(struct xla_frame *frame);
+
 /* XLA type id of the call site's state: registered by Python through
  * jax.ffi.register_ffi_type under "oriel_site", then read back by the handlers. */
 ORIEL_API extern int64_t oriel_ffi_site_type_id;
+ORIEL_API extern int64_t oriel_ffi_cuda_site_type_id; /* XLA's CUDA plugin counts for itself */
 ORIEL_API extern const void *const oriel_ffi_site_type_info;
 
 /* Makes `comm` the one that programs run on. `ordinals[i]` is the device ordinal
@@ -49,14 +58,19 @@ ORIEL_API extern const void *const oriel_ffi_site_type_info;
 ORIEL_API oriel_status oriel_ffi_attach(oriel_comm *comm, const int *ordinals, int n);
 /* Programs fail with a sentence from now on. Waits at most `patience_s` seconds
  * for operations in flight, then revokes the comm so that they end. Call it
- * before the comm goes; nothing attached is fine. */
-ORIEL_API void oriel_ffi_detach(double patience_s);
+ * before the comm goes; nothing attached is fine. Fails with what revoked a comm of GPUs
+ * if no program has; that of CPUs has told all there is. */
+ORIEL_API oriel_status oriel_ffi_detach(double patience_s);
 
 /* Makes a kernel known under a number that is the same on all processes; see
  * ORIEL_ENTRY in oriel/kernel.h. `entry` stays for good. */
 ORIEL_API oriel_status oriel_ffi_kernel(uint64_t hash, const char *name, void (*entry)(void *));
 
-/* The same for a host function: see oriel/op.h. */
+/* What GPUs run of a kernel that is known already: a cubin, which is copied. */
+ORIEL_API oriel_status oriel_ffi_cuda_kernel(uint64_t hash, const char *name, const void *image,
+                                             size_t bytes);
+
+/* The same for a host function, on CPUs: see oriel/op.h. */
 struct oriel_call;
 ORIEL_API oriel_status oriel_ffi_op(uint64_t hash, const char *name,
                                     oriel_status (*op)(struct oriel_call *));

@@ -3,7 +3,7 @@
 #include "base/status.h"
 #include "ffi/frame.h"
 
-int frame_answer_metadata(xla_frame *frame, int64_t state_type_id)
+int frame_answer_metadata(xla_frame *frame, int64_t state_type_id, uint32_t traits)
 {
     xla_metadata_extension *ask = (xla_metadata_extension *)(void *)frame->extension;
 
@@ -11,6 +11,7 @@ int frame_answer_metadata(xla_frame *frame, int64_t state_type_id)
         return 0;
     ask->metadata->version.major = XLA_API_MAJOR;
     ask->metadata->version.minor = XLA_API_MINOR;
+    ask->metadata->traits = traits;
     ask->metadata->state_type_id = state_type_id;
     return 1;
 }
@@ -135,6 +136,16 @@ oriel_status frame_ordinal(const xla_frame *frame, int *ordinal_p)
     return st;
 }
 
+oriel_status frame_stream(const xla_frame *frame, void **stream_p)
+{
+    xla_stream_args args = {.struct_size = sizeof args, .ctx = frame->ctx};
+    oriel_status st = refused(frame, frame->api->stream_get(&args), "the stream");
+
+    if (st == ORIEL_OK)
+        *stream_p = args.stream;
+    return st;
+}
+
 static int dtype_of(int xla)
 {
     static const signed char table[] = {
@@ -210,21 +221,23 @@ static oriel_status block_buffers(const xla_frame *frame, int n, oriel_op *op)
     return ORIEL_OK;
 }
 
-/* XLA was told that both are one buffer; where it did not follow, it is made so. */
-static void copy_aliased(const xla_buffer *in, const xla_buffer *out)
+oriel_status frame_aliases(const xla_frame *frame, enum oriel_kind kind, frame_copy *copy,
+                           void *arg)
 {
-    int dtype = dtype_of(in->dtype);
+    int first = kind == ORIEL_KIND_RAGGED_ALL_TO_ALL ? 1 : 0;
+    oriel_status st = ORIEL_OK;
 
-    if (dtype >= 0 && in->data != out->data)
-        memcpy(out->data, in->data, elements(in) * oriel_dtype_size((oriel_dtype)dtype));
-}
+    if (kind != ORIEL_KIND_RAGGED_ALL_TO_ALL && kind != ORIEL_KIND_BARRIER)
+        return ORIEL_OK;
+    for (int64_t i = 0; i < frame->rets.size && st == ORIEL_OK; i++) {
+        const xla_buffer *in = frame->args.items[first + i];
+        const xla_buffer *out = frame->rets.items[i];
+        int dtype = dtype_of(in->dtype);
 
-static oriel_status barrier_buffers(const xla_frame *frame, oriel_op *op)
-{
-    oriel_status st = check_numbers(frame, op, frame->args.size, frame->args.size);
-
-    for (int64_t i = 0; st == ORIEL_OK && i < frame->args.size; i++)
-        copy_aliased(frame->args.items[i], frame->rets.items[i]);
+        if (dtype >= 0 && in->data != out->data)
+            st =
+                copy(out->data, in->data, elements(in) * oriel_dtype_size((oriel_dtype)dtype), arg);
+    }
     return st;
 }
 
@@ -256,7 +269,6 @@ static oriel_status ragged_buffers(const xla_frame *frame, int n, oriel_op *op,
     ragged->recv_rows = (size_t)out->dims[0];
     ragged->row = elements(in) / ragged->send_rows;
     op->ragged = ragged;
-    copy_aliased(frame->args.items[1], out);
     return ORIEL_OK;
 }
 
@@ -305,7 +317,7 @@ oriel_status frame_kernel(const xla_frame *frame, const oriel_site *site, const 
 oriel_status frame_buffers(const xla_frame *frame, int n, oriel_op *op, oriel_ragged *ragged)
 {
     if (op->kind == ORIEL_KIND_BARRIER)
-        return barrier_buffers(frame, op);
+        return check_numbers(frame, op, frame->args.size, frame->args.size);
     if (op->kind == ORIEL_KIND_RAGGED_ALL_TO_ALL)
         return ragged_buffers(frame, n, op, ragged);
     return block_buffers(frame, n, op);

@@ -11,6 +11,7 @@
 enum { XLA_API_MAJOR = 0, XLA_API_MINOR = 3 };
 enum { XLA_EXTENSION_METADATA = 1 };
 enum { XLA_STAGE_INSTANTIATE = 0 };
+enum { XLA_TRAIT_COMMAND_BUFFER = 1 }; /* execute may be captured in a graph */
 enum xla_attr_type { XLA_ATTR_ARRAY = 1, XLA_ATTR_SCALAR = 3 };
 enum xla_error_code {
     XLA_INVALID_ARGUMENT = 3,
@@ -162,6 +163,13 @@ typedef struct xla_ordinal_args {
     int32_t ordinal;
 } xla_ordinal_args;
 
+typedef struct xla_stream_args {
+    size_t struct_size;
+    xla_extension *extension;
+    xla_context *ctx;
+    void *stream;
+} xla_stream_args;
+
 typedef struct xla_api {
     size_t struct_size;
     xla_extension *extension;
@@ -171,7 +179,7 @@ typedef struct xla_api {
     void *error_details;
     void (*error_destroy)(xla_destroy_args *);
     void *handler_register;
-    void *stream_get;
+    xla_error *(*stream_get)(xla_stream_args *);
     void *type_register;
     void *context_get;
     xla_error *(*state_set)(xla_state_args *);

@@ -15,7 +15,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent.parent
 RESULTS = ROOT / "tests" / "gpu" / "results"
 COVERED = ["src/fabric/cuda*", "src/fabric/port.*", "src/core/device*", "src/core/register.c",
-           "src/ops/cuda/*", "src/ops/reduce_element.h", "tests/gpu/*.c", "tests/gpu/run.sh",
+           "src/ops/cuda/*", "src/ffi/cuda.c", "src/ffi/attached.*", "src/ops/reduce_element.h", "tests/gpu/*.c", "tests/gpu/jax_*.py", "tests/gpu/run.sh",
            "tests/support/gpu.*"]
 
 

@@ -260,12 +260,20 @@ template <class Ready> DEVICE uint32_t spin(const device_call &c, uint32_t membe
     return error;
 }
 
+/* Where a peer failed first, its host says why; until then the own one knows that much. */
+DEVICE void say_revoked(const device_call &c)
+{
+    if (THREAD == 0)
+        store_relaxed(&((device_report *)own_table(c)->report)->revoked, 1);
+}
+
 /* Fills all of the result; CTAs of one rank may do so side by side. */
 SLOW void poison(const device_call &c)
 {
     char *recv = (char *)c.recv;
     uint64_t packs = c.recv % 16 == 0 ? c.recv_bytes / 16 : 0;
 
+    say_revoked(c);
     for (uint64_t i = THREAD; i < packs; i += DEVICE_THREADS)
         store_pack(recv + 16 * i, ulonglong2{c.poison[0], c.poison[1]});
     for (uint64_t i = 16 * packs + THREAD; i < c.recv_bytes; i += DEVICE_THREADS)

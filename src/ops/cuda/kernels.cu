@@ -1,5 +1,6 @@
 /* Every kernel there is; core/device_code.c knows their names. PART selects some, so that
  * several can be compiled at the same time. */
+#include "ops/cuda/kernel.cuh"
 #include "ops/cuda/ragged.cuh"
 
 #define BOUNDS __launch_bounds__(DEVICE_THREADS, 2)
@@ -46,6 +47,11 @@ KERNEL(oriel_ragged)
 KERNEL(oriel_small_copy)
 {
     small_copy(c);
+}
+extern "C" __global__ void BOUNDS oriel_finish(const __grid_constant__ device_call c,
+                                               const __grid_constant__ device_results r)
+{
+    finish(c, r);
 }
 ALL_OF(f32, f32)
 #elif PART == 1

@@ -134,8 +134,19 @@ static void describe_members(const oriel_group *group, const oriel_devices *devi
     }
 }
 
+/* A graph that was captured when an address meant other memory must not find that mapped:
+ * what comes next on the stream goes through the stages. */
+static oriel_place place_of(oriel_comm *comm, int rank, const void *at, size_t bytes, void *stream)
+{
+    oriel_place place = oriel_register(comm, rank, at, bytes);
+
+    if (place.stale != 0)
+        oriel_cu->fill(place.stale, 0, sizeof(uint32_t), stream);
+    return place;
+}
+
 /* What the others touch: see large.cuh. */
-static void describe_windows(const oriel_group *group, int rank, const oriel_op *op,
+static void describe_windows(const oriel_group *group, int rank, const oriel_op *op, void *stream,
                              device_call *call)
 {
     oriel_comm *comm = group->comm;
@@ -148,13 +159,13 @@ static void describe_windows(const oriel_group *group, int rank, const oriel_op 
                       : call->block * oriel_op_times(oriel_op_forms[op->kind].send, group->n);
 
     if (shows_send) {
-        oriel_place place = oriel_register(comm, rank, op->send, sent);
+        oriel_place place = place_of(comm, rank, op->send, sent, stream);
         call->flags |= DEVICE_SHOWS_SEND;
         call->send_window = place.window;
         call->send_generation = place.generation;
     }
     if (shows_recv) {
-        oriel_place place = oriel_register(comm, rank, op->recv, call->recv_bytes);
+        oriel_place place = place_of(comm, rank, op->recv, call->recv_bytes, stream);
         call->flags |= DEVICE_SHOWS_RECV;
         call->recv_window = place.window;
         call->recv_generation = place.generation;
@@ -266,15 +277,34 @@ static int has_failed(oriel_comm *comm, const oriel_device_rank *self)
 {
     if (__atomic_load_n(&self->report->error, __ATOMIC_ACQUIRE) != DEVICE_FINE)
         oriel_devices_look(comm);
-    return oriel_comm_aborted(comm);
+    return oriel_comm_aborted(comm) ||
+           __atomic_load_n(&self->report->revoked, __ATOMIC_ACQUIRE) != 0;
+}
+
+/* All of the call; it goes on with the rank's context current. */
+static struct choice plan(const oriel_group *group, int rank, const oriel_op *op,
+                          const oriel_record *record, void *stream, device_call *call)
+{
+    const oriel_comm *comm = group->comm;
+    const oriel_devices *devices = comm->devices;
+    const oriel_device_rank *self = &devices->ranks[rank - comm->first_rank];
+    struct choice choice = op->ragged != NULL ? choose_ragged(devices, self->code, group->n)
+                                              : choose(devices, self->code, op, group->n);
+
+    describe_call(group, rank, op, record, call);
+    call->tile = choice.tile;
+    call->item = item_bytes(devices, op, group->n);
+    oriel_cu->context_push(self->gpu->context);
+    if (choice.large && !group->one_process && (call->flags & DEVICE_DIRECT))
+        describe_windows(group, rank, op, stream, call);
+    return choice;
 }
 
 static oriel_status launch(oriel_group *group, int rank, const oriel_op *op,
                            const oriel_ragged_on *ragged, void *stream)
 {
     oriel_comm *comm = group->comm;
-    oriel_devices *devices = comm->devices;
-    const oriel_device_rank *self = &devices->ranks[rank - comm->first_rank];
+    const oriel_devices *devices = comm->devices;
     device_call call = {0};
     void *params[] = {&call};
     struct choice choice;
@@ -283,20 +313,13 @@ static oriel_status launch(oriel_group *group, int rank, const oriel_op *op,
     oriel_status st;
 
     oriel_comm_operation(comm);
-    if (has_failed(comm, self))
+    if (has_failed(comm, &devices->ranks[rank - comm->first_rank]))
         return oriel_comm_failure(comm);
     oriel_op_describe(group, op, &record);
     oriel_trace_past(comm, rank, group->hash, &record);
-    describe_call(group, rank, op, &record, &call);
+    choice = plan(group, rank, op, &record, stream, &call);
     if (ragged != NULL)
         describe_ragged(ragged, &call);
-    choice = ragged != NULL ? choose_ragged(devices, self->code, group->n)
-                            : choose(devices, self->code, op, group->n);
-    call.tile = choice.tile;
-    call.item = item_bytes(devices, op, group->n);
-    oriel_cu->context_push(self->gpu->context);
-    if (choice.large && !group->one_process && (call.flags & DEVICE_DIRECT))
-        describe_windows(group, rank, op, &call);
     st = oriel_cuda_check(oriel_cu->launch(choice.function, choice.ctas, 1, 1, DEVICE_THREADS, 1, 1,
                                            0, stream, params, NULL),
                           "launching a kernel");
@@ -304,6 +327,28 @@ static oriel_status launch(oriel_group *group, int rank, const oriel_op *op,
     if (st != ORIEL_OK)
         oriel_comm_abort(comm, st, rank, comm->process, "rank %d: %s", rank, oriel_last_error());
     return st;
+}
+
+oriel_status oriel_launch_meeting(oriel_group *group, int rank, const oriel_op *op, void *stream,
+                                  device_call *call)
+{
+    static const oriel_op barrier = {.kind = ORIEL_KIND_BARRIER};
+    oriel_comm *comm = group->comm;
+    const oriel_devices *devices = comm->devices;
+    const oriel_device_rank *self = &devices->ranks[rank - comm->first_rank];
+    void *params[] = {call};
+    oriel_record record;
+
+    oriel_comm_operation(comm);
+    if (has_failed(comm, self))
+        return oriel_comm_failure(comm);
+    oriel_op_describe(group, op, &record);
+    oriel_trace_past(comm, rank, group->hash, &record);
+    describe_call(group, rank, &barrier, &record, call);
+    call->block = 0;
+    return oriel_cuda_check(oriel_cu->launch(self->code->copy[DEVICE_SMALL], 1, 1, 1,
+                                             DEVICE_THREADS, 1, 1, 0, stream, params, NULL),
+                            "launching a kernel");
 }
 
 oriel_status oriel_launch(oriel_group *group, int rank, const oriel_op *op, void *stream)
@@ -328,6 +373,72 @@ oriel_status oriel_launch_ragged(oriel_group *group, int rank, const oriel_op *o
     if (st == ORIEL_OK)
         st = check_ragged(ragged, op);
     return st == ORIEL_OK ? launch(group, rank, op, ragged, stream) : st;
+}
+
+oriel_status oriel_launch_prepare(oriel_group *group, int rank, const oriel_op *op, void *stream)
+{
+    oriel_comm *comm = group->comm;
+    const oriel_devices *devices = comm->devices;
+    device_call call = {0};
+    oriel_record record;
+    cu_context back;
+
+    if (has_failed(comm, &devices->ranks[rank - comm->first_rank]))
+        return oriel_comm_failure(comm);
+    if (op->kind == ORIEL_KIND_KERNEL) /* shows no buffers */
+        return ORIEL_OK;
+    oriel_op_describe(group, op, &record);
+    plan(group, rank, op, &record, stream, &call);
+    oriel_cu->context_pop(&back);
+    return ORIEL_OK;
+}
+
+/* ---- streams --------------------------------------------------------------------------------- */
+
+static const oriel_gpu *gpu_of(const oriel_comm *comm, int rank)
+{
+    const oriel_devices *devices = comm->devices;
+
+    return devices->ranks[rank - comm->first_rank].gpu;
+}
+
+oriel_status oriel_stream_copy(const oriel_comm *comm, int rank, void *to, const void *from,
+                               size_t bytes, void *stream)
+{
+    cu_context back;
+    oriel_status st;
+
+    oriel_cu->context_push(gpu_of(comm, rank)->context);
+    st = oriel_cuda_check(
+        oriel_cu->copy((cu_ptr)(uintptr_t)to, (cu_ptr)(uintptr_t)from, bytes, stream),
+        "copying an operand");
+    oriel_cu->context_pop(&back);
+    return st;
+}
+
+int oriel_stream_busy(const oriel_comm *comm, int rank, void *stream)
+{
+    cu_context back;
+    cu_result result;
+
+    oriel_cu->context_push(gpu_of(comm, rank)->context);
+    result = oriel_cu->stream_query(stream);
+    oriel_cu->context_pop(&back);
+    return result == CU_NOT_READY;
+}
+
+oriel_status oriel_stream_settle(oriel_comm *comm, int rank, void *stream)
+{
+    const oriel_devices *devices = comm->devices;
+    cu_context back;
+    oriel_status st;
+
+    oriel_cu->context_push(gpu_of(comm, rank)->context);
+    st = oriel_cuda_check(oriel_cu->stream_sync(stream), "waiting for a stream");
+    oriel_cu->context_pop(&back);
+    if (st == ORIEL_OK && has_failed(comm, &devices->ranks[rank - comm->first_rank]))
+        st = oriel_comm_failure(comm);
+    return st;
 }
 
 oriel_status oriel_buffer_offer(oriel_comm *comm, int rank, const void *ptr, size_t bytes)

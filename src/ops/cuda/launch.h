@@ -2,6 +2,8 @@
 #ifndef ORIEL_OPS_CUDA_LAUNCH_H
 #define ORIEL_OPS_CUDA_LAUNCH_H
 
+#include "core/device_layout.h"
+#include "ops/kernel.h"
 #include "ops/op.h"
 
 /* Checks the call, chooses the kernel and its grid, and launches. Returns at once; no
@@ -10,5 +12,32 @@ oriel_status oriel_launch(oriel_group *group, int rank, const oriel_op *op, void
 /* The same for ragged_all_to_all, whose op has no arrays. */
 oriel_status oriel_launch_ragged(oriel_group *group, int rank, const oriel_op *op,
                                  const oriel_ragged_on *ragged, void *stream);
+/* Before a launch of the same call, or before a replay of the graph that has it: fails with
+ * what revoked the comm, and has others map buffers that are new. Waits for nobody. A call
+ * of ragged_all_to_all needs its rows alone. */
+oriel_status oriel_launch_prepare(oriel_group *group, int rank, const oriel_op *op, void *stream);
+
+/* A barrier that compares what the members ask for with `op`, in the rank's context;
+ * `call` is zeroed and gets what it was launched with. */
+oriel_status oriel_launch_meeting(oriel_group *group, int rank, const oriel_op *op, void *stream,
+                                  device_call *call);
+
+/* ---- kernels of one's own (kernel_on.c) -------------------------------------------------- */
+
+/* Local: what GPUs run of a kernel known under `hash`; the image is copied, and kept. */
+oriel_status oriel_kernel_on_register(uint64_t hash, const char *name, const void *image,
+                                      size_t bytes);
+/* As oriel_launch_prepare: loads the kernel and writes its frame when they are new. */
+oriel_status oriel_kernel_on_prepare(oriel_group *group, int rank, oriel_kernel_call *call);
+oriel_status oriel_kernel_on_launch(oriel_group *group, int rank, oriel_kernel_call *call,
+                                    void *stream);
+
+/* Streams of `rank`'s device. */
+oriel_status oriel_stream_copy(const oriel_comm *comm, int rank, void *to, const void *from,
+                               size_t bytes, void *stream);
+/* Whether something on it has not ended yet. */
+int oriel_stream_busy(const oriel_comm *comm, int rank, void *stream);
+/* Waits for what is on it and says what failed there. */
+oriel_status oriel_stream_settle(oriel_comm *comm, int rank, void *stream);
 
 #endif

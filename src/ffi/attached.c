@@ -1,0 +1,175 @@
+#include "ffi/attached.h"
+
+#include <string.h>
+
+#include "base/sys.h"
+#include "ffi/ffi.h"
+#include "ops/cuda/launch.h"
+
+oriel_attached_comm oriel_attached = {.lock = PTHREAD_RWLOCK_INITIALIZER};
+
+static const xla_type_info site_type_info = {.struct_size = sizeof(xla_type_info),
+                                             .deleter = oriel_site_destroy};
+const void *const oriel_ffi_site_type_info = &site_type_info;
+
+/* ---- coming and going ---------------------------------------------------------------- */
+
+static int is_busy(const oriel_comm *comm)
+{
+    for (int i = 0; i < comm->local_ranks; i++) {
+        void *stream = oriel_attached.gpus[i].stream;
+
+        if (stream != NULL && oriel_stream_busy(comm, comm->first_rank + i, stream))
+            return 1;
+    }
+    return 0;
+}
+
+/* Waits for programs on GPUs, whose failures nobody may have seen. */
+static oriel_status settle(oriel_comm *comm, double patience_s)
+{
+    double until = oriel_now() + patience_s;
+
+    while (is_busy(comm) && oriel_now() < until)
+        oriel_sys_now->poll(NULL, 0, 1);
+    if (is_busy(comm))
+        oriel_comm_abort(comm, ORIEL_ERR_PEER, comm->first_rank, comm->process,
+                         "process %d left with operations in flight", comm->process);
+    oriel_devices_look(comm);
+    if ((!oriel_comm_aborted(comm) && !oriel_devices_revoked(comm)) || oriel_attached.told)
+        return ORIEL_OK;
+    return oriel_comm_failure(comm);
+}
+
+oriel_status oriel_ffi_detach(double patience_s)
+{
+    oriel_comm *comm;
+    oriel_engine *engine;
+    oriel_crew *crew;
+
+    pthread_rwlock_wrlock(&oriel_attached.lock);
+    comm = oriel_attached.comm;
+    engine = oriel_attached.engine;
+    crew = oriel_attached.crew;
+    oriel_attached.comm = NULL;
+    oriel_attached.engine = NULL;
+    oriel_attached.crew = NULL;
+    pthread_rwlock_unlock(&oriel_attached.lock);
+    oriel_engine_destroy(engine, patience_s);
+    oriel_crew_destroy(crew);
+    return comm != NULL && comm->devices != NULL ? settle(comm, patience_s) : ORIEL_OK;
+}
+
+static oriel_status make_threads(oriel_comm *comm, oriel_engine **engine_p, oriel_crew **crew_p)
+{
+    oriel_status st = oriel_crew_create(crew_p);
+
+    if (st != ORIEL_OK)
+        return st;
+    st = oriel_engine_create(comm, engine_p);
+    if (st != ORIEL_OK)
+        oriel_crew_destroy(*crew_p);
+    return st;
+}
+
+oriel_status oriel_ffi_attach(oriel_comm *comm, const int *ordinals, int n)
+{
+    oriel_engine *engine = NULL;
+    oriel_crew *crew = NULL;
+    oriel_status st;
+
+    if (comm == NULL)
+        return oriel_fail(ORIEL_ERR_INVALID, "comm is NULL");
+    if (oriel_attached.comm != NULL)
+        return oriel_fail(ORIEL_ERR_INVALID, "a comm is attached already; detach it first");
+    if (ordinals == NULL || n != comm->local_ranks || n > ATTACHED_RANKS)
+        return oriel_fail(ORIEL_ERR_INVALID, "n is %d; the comm has %d ranks here", n,
+                          comm->local_ranks);
+    st = comm->devices == NULL ? make_threads(comm, &engine, &crew) : ORIEL_OK;
+    if (st != ORIEL_OK)
+        return st;
+    pthread_rwlock_wrlock(&oriel_attached.lock);
+    oriel_attached.comm = comm;
+    oriel_attached.engine = engine;
+    oriel_attached.crew = crew;
+    oriel_attached.num_devices = n;
+    oriel_attached.told = 0;
+    memcpy(oriel_attached.ordinals, ordinals, (size_t)n * sizeof *ordinals);
+    for (int i = 0; comm->devices != NULL && i < n; i++)
+        oriel_attached.gpus[i] = (attached_gpu){.lock = PTHREAD_MUTEX_INITIALIZER};
+    pthread_rwlock_unlock(&oriel_attached.lock);
+    return ORIEL_OK;
+}
+
+/* ---- a call ---------------------------------------------------------------------------- */
+
+static const char *name_of(const oriel_site *site)
+{
+    return oriel_kind_name(oriel_site_op(site)->kind);
+}
+
+oriel_status attached_check(const oriel_site *site, int gpus)
+{
+    const oriel_comm *comm = oriel_attached.comm;
+
+    if (comm == NULL)
+        return oriel_fail(ORIEL_ERR_INVALID, "%s: oriel is not initialised; call oriel.init()",
+                          name_of(site));
+    if ((comm->devices != NULL) != gpus)
+        return oriel_fail(ORIEL_ERR_INVALID,
+                          "%s: the program runs on a %s, but the ranks of this world are %s",
+                          name_of(site), gpus ? "GPU" : "CPU", gpus ? "CPUs" : "GPUs");
+    return ORIEL_OK;
+}
+
+oriel_status attached_rank(const xla_frame *frame, const oriel_site *site, int *rank_p)
+{
+    const oriel_comm *comm = oriel_attached.comm;
+    int ordinal;
+    oriel_status st = frame_ordinal(frame, &ordinal);
+
+    if (st != ORIEL_OK)
+        return st;
+    if (oriel_site_world(site) != comm->size)
+        return oriel_fail(ORIEL_ERR_INVALID,
+                          "%s: the program was compiled for a world of "
+                          "%lld ranks, this one has %d; compile it after oriel.init()",
+                          name_of(site), (long long)oriel_site_world(site), comm->size);
+    for (int i = 0; i < oriel_attached.num_devices; i++) {
+        if (oriel_attached.ordinals[i] == ordinal) {
+            *rank_p = comm->first_rank + i;
+            return ORIEL_OK;
+        }
+    }
+    return oriel_fail(ORIEL_ERR_INVALID, "%s: device %d is no rank of this world", name_of(site),
+                      ordinal);
+}
+
+oriel_status attached_group(const oriel_site *site, int rank, oriel_group **group_p)
+{
+    int n;
+    const int *ranks = oriel_site_ranks(site, rank, &n);
+
+    if (ranks == NULL)
+        return oriel_fail(ORIEL_ERR_INVALID, "%s: rank %d is in none of the call's groups",
+                          name_of(site), rank);
+    return oriel_group_intern(oriel_attached.comm, ranks, n, group_p);
+}
+
+xla_error *attached_instantiate(xla_frame *frame, int64_t *type_id)
+{
+    site_attrs attrs;
+    oriel_site *site;
+    oriel_status st = frame_attrs(frame, &attrs);
+
+    if (st == ORIEL_OK)
+        st = oriel_site_create(&attrs, &site);
+    if (st != ORIEL_OK)
+        return frame_error(frame->api, st);
+    st = frame_set_site(frame, type_id, site);
+    if (st != ORIEL_OK) {
+        oriel_site_destroy(site);
+        return frame_error(frame->api, st);
+    }
+    return NULL;
+}

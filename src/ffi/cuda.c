@@ -1,0 +1,197 @@
+/* The XLA handlers of GPUs: they put the calls of src/ops/cuda on XLA's stream. XLA calls
+ * initialize and execute in every execution or, where it has captured the calls in a graph,
+ * initialize alone: so initialize looks for failures and at buffers, and execute passes
+ * nothing on that can change while addresses do not. No stage waits for a peer, but with
+ * ORIEL_SYNC=1 each execution for its own outcome. */
+#include <stdio.h>
+
+#include "base/config.h"
+#include "ffi/attached.h"
+#include "ffi/ffi.h"
+#include "ops/cuda/launch.h"
+
+int64_t oriel_ffi_cuda_site_type_id;
+
+/* Decided when XLA asks, once, what it may do with the handlers: what is captured cannot
+ * wait. */
+static _Atomic int waits;
+
+static int is_question(xla_frame *frame)
+{
+    if (frame->ctx != NULL)
+        return 0;
+    waits = oriel_config_number(ORIEL_OPT_SYNC) == 1;
+    return frame_answer_metadata(frame, oriel_ffi_cuda_site_type_id,
+                                 waits ? 0 : XLA_TRAIT_COMMAND_BUFFER);
+}
+
+/* One rank's part of one call. */
+typedef struct cuda_call {
+    oriel_group *group;
+    int rank;
+    attached_gpu *gpu;
+    void *stream;
+    oriel_op op;
+    oriel_ragged ragged;
+} cuda_call;
+
+static oriel_status read_call(const xla_frame *frame, cuda_call *call)
+{
+    oriel_site *site;
+    oriel_status st = frame_site(frame, &oriel_ffi_cuda_site_type_id, &site);
+
+    if (st == ORIEL_OK)
+        st = attached_check(site, 1);
+    if (st == ORIEL_OK)
+        st = attached_rank(frame, site, &call->rank);
+    if (st == ORIEL_OK)
+        st = attached_group(site, call->rank, &call->group);
+    if (st == ORIEL_OK)
+        st = frame_stream(frame, &call->stream);
+    if (st != ORIEL_OK)
+        return st;
+    call->gpu = &oriel_attached.gpus[call->rank - oriel_attached.comm->first_rank];
+    call->op = *oriel_site_op(site);
+    if (call->op.kind == ORIEL_KIND_KERNEL)
+        return frame_kernel(frame, site, call->group, NULL, &call->op.kernel);
+    return frame_buffers(frame, oriel_group_size(call->group), &call->op, &call->ragged);
+}
+
+static oriel_status copy_on(void *to, const void *from, size_t bytes, void *arg)
+{
+    const cuda_call *call = arg;
+
+    return oriel_stream_copy(oriel_attached.comm, call->rank, to, from, bytes, call->stream);
+}
+
+static oriel_status launch_ragged(const cuda_call *call)
+{
+    const oriel_ragged *rows = &call->ragged;
+    oriel_ragged_on on = ORIEL_RAGGED_ON_INIT;
+
+    on.row = rows->row;
+    on.send_rows = rows->send_rows;
+    on.recv_rows = rows->recv_rows;
+    on.slices = rows->slices;
+    on.input_offsets = rows->input_offsets;
+    on.send_sizes = rows->send_sizes;
+    on.output_offsets = rows->output_offsets;
+    on.recv_sizes = rows->recv_sizes;
+    return oriel_launch_ragged(call->group, call->rank, &call->op, &on, call->stream);
+}
+
+static oriel_status enqueue(const cuda_call *call)
+{
+    switch (call->op.kind) {
+    case ORIEL_KIND_KERNEL:
+        return oriel_kernel_on_launch(call->group, call->rank, call->op.kernel, call->stream);
+    case ORIEL_KIND_RAGGED_ALL_TO_ALL:
+        return launch_ragged(call);
+    default:
+        return oriel_launch(call->group, call->rank, &call->op, call->stream);
+    }
+}
+
+static oriel_status launch(const xla_frame *frame, cuda_call *call)
+{
+    oriel_status st = frame_aliases(frame, call->op.kind, copy_on, call);
+
+    if (st == ORIEL_OK)
+        st = enqueue(call);
+    if (st == ORIEL_OK && waits)
+        st = oriel_stream_settle(oriel_attached.comm, call->rank, call->stream);
+    return st;
+}
+
+static oriel_status prepare(const xla_frame *frame, cuda_call *call)
+{
+    oriel_status st = oriel_launch_prepare(call->group, call->rank, &call->op, call->stream);
+
+    (void)frame;
+    if (st == ORIEL_OK && call->op.kind == ORIEL_KIND_KERNEL)
+        st = oriel_kernel_on_prepare(call->group, call->rank, call->op.kernel);
+    return st;
+}
+
+/* What revoked the comm says itself where that was; a wrong call does not. */
+static oriel_status say_where(const cuda_call *call, oriel_status st)
+{
+    char text[256];
+
+    if (oriel_comm_aborted(oriel_attached.comm)) {
+        oriel_attached.told = 1;
+        return st;
+    }
+    snprintf(text, sizeof text, "%s", oriel_last_error());
+    return oriel_fail(st, "%s on rank %d: %s", oriel_kind_name(call->op.kind), call->rank, text);
+}
+
+static oriel_status run(const xla_frame *frame,
+                        oriel_status (*stage)(const xla_frame *frame, cuda_call *call))
+{
+    cuda_call call;
+    oriel_status st;
+
+    pthread_rwlock_rdlock(&oriel_attached.lock);
+    st = read_call(frame, &call);
+    if (st == ORIEL_OK) {
+        pthread_mutex_lock(&call.gpu->lock);
+        call.gpu->stream = call.stream;
+        st = stage(frame, &call);
+        pthread_mutex_unlock(&call.gpu->lock);
+        if (st != ORIEL_OK)
+            st = say_where(&call, st);
+        oriel_kernel_call_destroy(call.op.kernel);
+    }
+    pthread_rwlock_unlock(&oriel_attached.lock);
+    return st;
+}
+
+void *oriel_ffi_cuda_instantiate(xla_frame *frame)
+{
+    return is_question(frame) ? NULL : attached_instantiate(frame, &oriel_ffi_cuda_site_type_id);
+}
+
+void *oriel_ffi_cuda_initialize(xla_frame *frame)
+{
+    oriel_status st;
+
+    if (is_question(frame))
+        return NULL;
+    st = run(frame, prepare);
+    return st == ORIEL_OK ? NULL : frame_error(frame->api, st);
+}
+
+void *oriel_ffi_cuda_execute(xla_frame *frame)
+{
+    oriel_status st;
+
+    if (is_question(frame))
+        return NULL;
+    st = run(frame, launch);
+    return st == ORIEL_OK ? NULL : frame_error(frame->api, st);
+}
+
+oriel_status oriel_ffi_cuda_kernel(uint64_t hash, const char *name, const void *image, size_t bytes)
+{
+    return oriel_kernel_on_register(hash, name, image, bytes);
+}
+
+void *oriel_ffi_cuda_copy(xla_frame *frame)
+{
+    cuda_call call = {.rank = -1};
+    oriel_status st;
+
+    if (frame_answer_metadata(frame, 0, XLA_TRAIT_COMMAND_BUFFER))
+        return NULL;
+    st = frame_stream(frame, &call.stream);
+    pthread_rwlock_rdlock(&oriel_attached.lock);
+    if (st == ORIEL_OK && (oriel_attached.comm == NULL || oriel_attached.comm->devices == NULL))
+        st = oriel_fail(ORIEL_ERR_INVALID, "copy: there is no world of GPUs; call oriel.init()");
+    if (st == ORIEL_OK) {
+        call.rank = oriel_attached.comm->first_rank;
+        st = frame_aliases(frame, ORIEL_KIND_BARRIER, copy_on, &call);
+    }
+    pthread_rwlock_unlock(&oriel_attached.lock);
+    return st == ORIEL_OK ? NULL : frame_error(frame->api, st);
+}
