@@ -15,8 +15,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent.parent
 RESULTS = ROOT / "tests" / "gpu" / "results"
 COVERED = ["src/fabric/cuda*", "src/fabric/port.*", "src/core/device*", "src/core/register.c",
-           "src/ops/cuda/*", "src/ffi/cuda.c", "src/ffi/attached.*", "src/ops/reduce_element.h", "tests/gpu/*.c", "tests/gpu/jax_*.py", "tests/gpu/run.sh",
-           "tests/support/gpu.*"]
+           "src/ops/cuda/*", "src/ops/reduce_element.h", "src/ffi/cuda.c", "src/ffi/attached.*",
+           "tests/gpu/*.c", "tests/gpu/jax_*.py", "tests/gpu/run.sh", "tests/support/gpu.*"]
 
 
 def digest(path):
