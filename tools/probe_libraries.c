@@ -13,12 +13,10 @@ static const struct library {
 } libraries[] = {
     {.name = "CUDA driver",
      .files = {"libcuda.so.1"},
-     .why =
-         "NVIDIA's GPUs need it; this version of oriel uses them from C, and the CPU inside jit"},
+     .why = "NVIDIA's GPUs need it; oriel works without, on the CPU"},
     {.name = "NVRTC",
      .files = {"libnvrtc.so.13", "libnvrtc.so.12"},
-     .why = "compiles kernels for GPUs, which this version of oriel does not use; the copy inside "
-            "JAX's CUDA wheels is not looked for"},
+     .why = "compiles kernels for GPUs; the copy inside JAX's CUDA wheels is not looked for"},
     {.name = "NCCL",
      .files = {"libnccl.so.2"},
      .why = "moves GPU memory between machines, which this version of oriel does not do; the copy "
