@@ -32,8 +32,9 @@
  * Until the next call that acquires, a thread may go on seeing what it has loaded
  * before: compilers and caches keep plain loads.
  *
- * Failure. When a peer is gone, or the deadline has passed, every wait returns at once
- * and a non-zero value, then and later. Nothing needs to be checked: the results are
+ * Failure. When a peer is gone, or the deadline has passed, every wait returns at once,
+ * then and later, and a non-zero value unless what it waits for has come. Nothing needs
+ * to be checked: the results are
  * given up, and the caller gets the error. But a loop of the author's own that waits
  * for something must look at oriel_failed. */
 #ifndef ORIEL_KERNEL_H
