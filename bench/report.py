@@ -73,6 +73,20 @@ def worst(verdicts):
     return f"{least['figure']:.2f}{where}"
 
 
+def outcome(verdicts):
+    """(met, even, missed): how many of them"""
+    met = sum(verdict["met"] for verdict in verdicts)
+    even = sum(not verdict["met"] and verdict.get("even", False) for verdict in verdicts)
+    return met, even, len(verdicts) - met - even
+
+
+def outcome_text(verdicts):
+    met, even, missed = outcome(verdicts)
+    words = [f"even ({even} of {len(verdicts)})"] * (even > 0)
+    words += [f"**missed** ({missed} of {len(verdicts)})"] * (missed > 0)
+    return ", ".join(words) or "met"
+
+
 def bars_part(results):
     """A line for each bar: how many sizes keep it, and the least figure."""
     lines = []
@@ -80,14 +94,16 @@ def bars_part(results):
         verdicts = result.get("bars", [])
         for bar in dict.fromkeys(verdict["bar"] for verdict in verdicts):
             same = [verdict for verdict in verdicts if verdict["bar"] == bar]
-            met = sum(verdict["met"] for verdict in same)
-            word = "met" if met == len(same) else f"**missed** ({len(same) - met} of {len(same)})"
             layout = layout_text(name, same[0])
-            lines.append((same[0]["op"], layout, bar, worst(same), word))
-    count = sum(len(result.get("bars", [])) for result in results.values())
-    met = sum(v["met"] for result in results.values() for v in result.get("bars", []))
+            lines.append((same[0]["op"], layout, bar, worst(same), outcome_text(same)))
+    every = [verdict for result in results.values() for verdict in result.get("bars", [])]
+    met, even, missed = outcome(every)
     head = ["operation", "layout", "bar", "least figure", ""]
-    return f"{met} of {count} bars are met.\n\n{table(head, lines)}"
+    return (
+        f"{met} of {len(every)} bars are met, {even} are even, {missed} missed. Even: the figure "
+        "falls short of its bar, but the 95 % interval of the rounds' ratios (sign test) holds "
+        f"the bar, so that the measurement does not tell them apart.\n\n{table(head, lines)}"
+    )
 
 
 def layout_text(name, verdict):
@@ -104,10 +120,18 @@ def misses_part(results):
                 size = "all" if verdict["bytes"] is None else size_text(verdict["bytes"])
                 layout = layout_text(name, verdict)
                 lines.append((verdict["op"], layout, size, verdict["bar"],
-                              f"{verdict['figure']:.2f}"))  # fmt: skip
+                              f"{verdict['figure']:.2f}", interval_text(result, verdict),
+                              outcome_text([verdict]).split(" (")[0]))  # fmt: skip
     if not lines:
         return "None."
-    return table(["operation", "layout", "size", "bar", "figure"], lines)
+    return table(["operation", "layout", "size", "bar", "figure", "interval", ""], lines)
+
+
+def interval_text(result, verdict):
+    for row in result["rows"]:
+        if (row["bytes"], row.get("bar")) == (verdict["bytes"], verdict["bar"]):
+            return f"{row['ratio_low']:.2f} to {row['ratio_high']:.2f}" if "ratio_low" in row else ""
+    return ""
 
 
 def c_part(results, operation):

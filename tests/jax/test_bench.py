@@ -25,7 +25,8 @@ from oriel.bench.operations import OPERATIONS, ragged_begin  # noqa: E402
 ORIGIN = {"command", "commit", "version", "date", "machine", "jax", "python", "method"}
 KEYS = set(
     "op level ranks processes bytes dtype reduction repetitions algbw busbw peer ratio ours_us "
-    "low_us high_us spread peer_us peer_low_us peer_high_us peer_spread".split()
+    "low_us high_us spread peer_us peer_low_us peer_high_us peer_spread "
+    "ratio_low ratio_high".split()
 )
 NEEDS_MPI = pytest.mark.skipif(bool(native.find_mpi()), reason=native.find_mpi() or "")
 NEEDS_PLOTS = pytest.mark.skipif(
@@ -89,7 +90,7 @@ def test_two_processes(tmp_path):
     ].keys()
     assert [row["bytes"] for row in result["rows"]] == [8, 65536]
     for row in result["rows"]:
-        assert row.keys() == KEYS | {"bar", "met"}
+        assert row.keys() == KEYS | {"bar", "met", "even"}
         assert (row["ranks"], row["processes"], row["peer"]) == (2, 2, "jax")
         assert row["repetitions"] == 3
         assert row["ratio"] == pytest.approx(row["peer_us"] / row["ours_us"], rel=0.01)
@@ -240,8 +241,8 @@ def test_report(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["report.py"])
     assert report.main() == 0
     text = page.read_text()
-    assert "3 of 5 bars are met." in text
-    assert "| all_gather | C, 4 processes | 64 B | mpi/oriel >= 1 | 0.88 |" in text
+    assert "3 of 5 bars are met, 0 are even, 2 missed." in text
+    assert "| all_gather | C, 4 processes | 64 B | mpi/oriel >= 1 | 0.88 | 0.88 to 0.88 | **missed** |" in text
     assert "| 256 B | 2.00 µs ±0% | 2.50 µs ±0% | 1.25 | 2.00 µs ±0% | 1.75 µs" in text
     assert {path.name for path in (tmp_path / "plots").iterdir()} == {
         "overview.svg", "all_gather_c.svg"}  # fmt: skip
@@ -433,6 +434,22 @@ def test_bars_of_the_level_of_c():
     for n in (4, 8):
         assert judge({small: 1.0, large: 0.99}, processes=n) == {small: True, large: False}
     assert judge({small: 2.0}, processes=3) == {}
+
+
+def test_interval_of_the_ratios():
+    ours, theirs = [1.0] * 15, [float(i) for i in range(15)]
+    assert table.interval(ours, theirs) == (3, 11)  # three of 15 to each side: 96.5 %
+    assert table.interval(ours[:5], theirs[:5]) == (0, 4)
+
+
+@pytest.mark.parametrize("best, word", [(0.99, "MISS"), (1.2, "EVEN")])
+def test_a_shortfall_that_the_rounds_do_not_show(best, word):
+    wanted = make_plan(level="c", peers=["mpi"], sizes=[8], operation="permute")
+    times = {"ours": [1.0] * 9, "mpi": [0.9] * 5 + [best] * 4}
+    rows = table.make_rows(wanted, 8, times)
+    verdict = bench.bars.judge(wanted, rows)[0]
+    assert (verdict["met"], verdict["even"]) == (False, word == "EVEN")
+    assert f"{word} mpi/oriel >= 1" in table.line(rows)
 
 
 @pytest.mark.parametrize("spread, met", [(0.10, False), (0.30, True)])

@@ -12,14 +12,16 @@ METHOD = {
         "every repetition calls ours and each peer once, in random order, the same in all "
         "processes; the processes meet before each call; each call blocks until its result is "
         "ready; a call takes as long as its slowest process; medians over the repetitions; "
-        "spread: distance of the quartiles / median; ratio: peer / ours"
+        "spread: distance of the quartiles / median; ratio: peer / ours; a shortfall is even "
+        "where the 95 % interval of the repetitions' ratios (sign test) holds the bar"
     ),
     "c": (
         "C programs that share one timing loop; ours and MPI's are started by turns, one at a "
         "time, for a number of rounds; per round and size: warm-up, a check of the result, and 9 "
         "batches of calls; a batch takes as long as its slowest rank; a round's figure is the "
         "median of its batches; medians over the rounds; spread: distance of the quartiles / "
-        "median; ratio: MPI / ours"
+        "median; ratio: MPI / ours; a shortfall is even where the 95 % interval of the rounds' "
+        "ratios (sign test) holds the bar"
     ),
 }
 
@@ -75,16 +77,21 @@ def _measure(wanted, checked):
 
 def _say_verdicts(verdicts):
     """Returns the number of misses."""
-    misses = [verdict for verdict in verdicts if not verdict["met"]]
+    short = [verdict for verdict in verdicts if not verdict["met"]]
+    misses = [verdict for verdict in short if not verdict["even"]]
     for verdict in verdicts:
         if verdict["bytes"] is None:
             word = "met" if verdict["met"] else "missed"
             print(f"{word}: {verdict['bar']}, it is {verdict['figure']:.2f}")
-    print(f"{len(verdicts) - len(misses)} of {len(verdicts)} bars are met")
-    for verdict in misses:
+    print(
+        f"{len(verdicts) - len(short)} of {len(verdicts)} bars are met, "
+        f"{len(short) - len(misses)} are even, {len(misses)} missed"
+    )
+    for verdict in short:
         if verdict["bytes"] is not None:
+            word = "even" if verdict["even"] else "missed"
             size = table.size_text(verdict["bytes"])
-            print(f"missed at {size}: {verdict['bar']}, it is {verdict['figure']:.2f}")
+            print(f"{word} at {size}: {verdict['bar']}, it is {verdict['figure']:.2f}")
     return len(misses)
 
 

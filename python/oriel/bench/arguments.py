@@ -19,6 +19,9 @@ columns:
           1 for broadcast and permute; 3/4 for ragged_all_to_all with 2 ranks
   ratio   the peer's time / ours: above 1 oriel is faster
 
+with --check each size is a PASS, a MISS, or EVEN: it falls short of its bar, but the
+repetitions do not tell it apart from that (95 % interval of their ratios)
+
 levels and their peers:
   jax     inside jax.jit
     jax     what lax has for it on the same mesh; between processes JAX uses gloo
@@ -86,7 +89,7 @@ def _parser():
     add("--json", metavar="F", help="write the rows to F, with command, machine and commit")
     add("--plot", metavar="F", help="draw F.svg or F.png; without an ending both")
     add("--check", action="store_true", help="say for each size whether it keeps its bar")
-    add("--strict", action="store_true", help="with --check: exit with 1 on a miss")
+    add("--strict", action="store_true", help="with --check: exit with 1 on a MISS")
     return parser
 
 

@@ -73,15 +73,21 @@ def is_met(bar, row):
     return row["ratio"] >= bar.ratio - slack
 
 
+def is_even(bar, row):
+    """Whether the repetitions do not tell the ratio apart from its bar."""
+    return row["ratio_low"] <= bar.ratio <= row["ratio_high"]
+
+
 def judge(plan, rows):
-    """Writes bar and met into the rows of a plan; returns all verdicts, the one
+    """Writes bar, met and even into the rows of a plan; returns all verdicts, the one
     over all sizes among them, as a list of dicts."""
     verdicts = []
     for row in rows:
         bar = bar_of(plan, row)
         if bar is not None:
-            row["bar"], row["met"] = str(bar), is_met(bar, row)
-            verdicts.append(_verdict(plan, row["bytes"], row["bar"], row["ratio"], row["met"]))
+            row |= {"bar": str(bar), "met": is_met(bar, row), "even": is_even(bar, row)}
+            verdict = _verdict(plan, row["bytes"], row["bar"], row["ratio"], row["met"])
+            verdicts.append(verdict | {"even": row["even"]})
     ratios = [row["ratio"] for row in rows if row["peer"] == "mpi"]
     if ratios and (plan.level, plan.processes) == ("c", 2) and plan.operation != "all_reduce":
         mean = statistics.geometric_mean(ratios)
@@ -100,4 +106,5 @@ def _verdict(plan, nbytes, bar, figure, met):
         "bar": bar,
         "figure": figure,
         "met": met,
+        "even": False,  # not told apart from the bar
     }

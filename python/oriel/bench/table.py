@@ -1,5 +1,6 @@
 """From times to rows, and from rows to lines of text."""
 
+import math
 import statistics
 
 from oriel.bench.operations import OPERATIONS
@@ -28,6 +29,19 @@ def _figures(prefix, times):
     return dict(zip(names, values, strict=True))
 
 
+def interval(times, peer_times):
+    """Where the median of the repetitions' ratios lies with 95 % confidence, whatever
+    their distribution: between two of them, as the sign test has it."""
+    ratios = sorted(theirs / ours for ours, theirs in zip(times, peer_times, strict=True))
+    n, below, tail = len(ratios), 0, 0.5 ** len(ratios)
+    while tail <= 0.025:
+        below += 1
+        tail += math.comb(n, below) * 0.5**n
+    # `below` of them may be left out at either end; with five or fewer none may.
+    at = max(below - 1, 0)
+    return round(ratios[at], 3), round(ratios[n - 1 - at], 3)
+
+
 def make_rows(plan, nbytes, samples):
     """One row per peer; without peers, one row that has none. `samples` holds the
     microseconds of ours and of each peer."""
@@ -52,6 +66,7 @@ def make_rows(plan, nbytes, samples):
         if peer is not None:
             row |= _figures("peer", samples[peer])
             row["ratio"] = round(_middle(samples[peer])[1] / _middle(times)[1], 3)
+            row["ratio_low"], row["ratio_high"] = interval(times, samples[peer])
         rows.append(row)
     return rows
 
@@ -82,7 +97,7 @@ def header(plan):
 def _verdict(row):
     if "met" not in row:
         return ""
-    word = "PASS" if row["met"] else "MISS"
+    word = "PASS" if row["met"] else "EVEN" if row["even"] else "MISS"
     return f"  {word} {row['bar']}"
 
 
