@@ -80,14 +80,17 @@ int oriel_devices_revoked(const oriel_comm *comm);
 typedef struct oriel_place {
     uint64_t window; /* as in device_call; 0: nobody else can map it */
     uint32_t generation;
-    cu_ptr stale; /* the word of `ready` that a graph captured earlier trusts in vain; 0: none */
+    int stale; /* the address meant other memory before */
 } oriel_place;
 
 oriel_status oriel_registrar_start(oriel_comm *comm);
 void oriel_registrar_stop(oriel_comm *comm);
-/* Local, no lock, called by one thread at a time for a rank: where [at, at + bytes) lies in
- * the rank's windows. One that is new will be mapped by the others in a while. */
-oriel_place oriel_register(oriel_comm *comm, int rank, const void *at, size_t bytes);
+/* Local, no lock, called by one thread at a time for a rank, in its context: where
+ * [at, at + bytes) lies in the rank's windows. One that is new will be mapped by the others
+ * in a while. A graph that was captured when the address meant other memory must not find
+ * that mapped: what comes next on `stream` does not. */
+oriel_place oriel_register(oriel_comm *comm, int rank, const void *at, size_t bytes,
+                           cu_stream stream);
 /* The descriptor of a window that a peer asks for; -1: none. */
 int oriel_export_fd(const oriel_device_rank *rank, uint64_t window);
 
