@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "base/config.h"
+#include "base/log.h"
 #include "base/sys.h"
 #include "core/names.h"
 #include "core/trace.h"
@@ -410,22 +411,108 @@ void oriel_devices_look(oriel_comm *comm)
     pthread_mutex_unlock(&devices->look_lock);
 }
 
-/* ---- the end -------------------------------------------------------------------------------- */
+/* ---- kernels that do not end ------------------------------------------------------------- */
 
-/* Kernels that still run use the heaps of all ranks. */
-static void drain(oriel_comm *comm)
+uint64_t oriel_devices_progress(const oriel_comm *comm)
+{
+    const oriel_devices *devices = comm->devices;
+    device_counts counts[DEVICE_RANKS];
+    uint64_t calls = 0;
+
+    for (int i = 0; i < devices->num_ranks; i++) {
+        const oriel_device_rank *rank = &devices->ranks[i];
+
+        if (oriel_cuda_read(rank->gpu, counts, rank->heap.base + offsetof(device_table, counts),
+                            sizeof counts) != ORIEL_OK)
+            continue;
+        for (int r = 0; r < comm->size; r++)
+            calls += counts[r].calls;
+    }
+    return calls;
+}
+
+/* What the others have met this rank for, if that was a person's kernel: all else has
+ * deadlines. 0: it was not, or there are no others. */
+static int find_kernel(const oriel_comm *comm, const oriel_device_rank *rank, char *out, size_t len)
+{
+    device_record records[DEVICE_RANKS];
+
+    if (oriel_cuda_read(rank->gpu, records, rank->heap.base + offsetof(device_table, record),
+                        sizeof records) != ORIEL_OK)
+        return 0;
+    for (int r = 0; r < comm->size; r++) {
+        if (records[r].call != 0 && records[r].what >> 16 == ORIEL_KIND_KERNEL) {
+            describe(comm, &records[r], out, len);
+            return 1;
+        }
+    }
+    return 0;
+}
+
+void oriel_devices_give_up(oriel_comm *comm)
 {
     oriel_devices *devices = comm->devices;
+    char what[128];
+    char last[200];
+
+    devices->left_behind = 1;
+    for (int i = 0; i < devices->num_ranks; i++) {
+        int rank = comm->first_rank + i;
+
+        if (find_kernel(comm, &devices->ranks[i], what, sizeof what))
+            oriel_comm_abort(comm, ORIEL_ERR_TIMEOUT, rank, comm->process,
+                             "%s on rank %d did not end within %.1f s; it is left behind", what,
+                             rank, comm->timeout);
+    }
+    oriel_trace_describe(comm, comm->first_rank, last, sizeof last);
+    oriel_comm_abort(comm, ORIEL_ERR_TIMEOUT, comm->first_rank, comm->process,
+                     "what rank %d has on its GPU did not end within %.1f s; %s", comm->first_rank,
+                     comm->timeout, last);
+}
+
+/* ---- the end -------------------------------------------------------------------------------- */
+
+#define DRAIN_S 3.0 /* how long kernels take to end once they are told */
+
+static void *drain_main(void *arg)
+{
+    oriel_devices *devices = arg;
     cu_context back;
 
-    for (int i = 0; devices->reports != NULL && oriel_comm_aborted(comm) && i < devices->num_ranks;
-         i++)
-        __atomic_store_n(&devices->ranks[i].report->abort, 1, __ATOMIC_RELEASE);
     for (int i = 0; i < devices->num_gpus; i++) {
         oriel_cu->context_push(devices->gpus[i].context);
         oriel_cu->context_sync();
         oriel_cu->context_pop(&back);
     }
+    atomic_store(&devices->drained, 1);
+    return NULL;
+}
+
+/* Kernels that still run use the heaps of all ranks. Whether they have ended. The driver
+ * waits without limit, so a thread does that. */
+static int drain(oriel_comm *comm)
+{
+    oriel_devices *devices = comm->devices;
+    double until = oriel_now() + DRAIN_S + (devices->left_behind ? 0.0 : comm->timeout);
+    pthread_t thread;
+
+    for (int i = 0; devices->reports != NULL && oriel_comm_aborted(comm) && i < devices->num_ranks;
+         i++)
+        __atomic_store_n(&devices->ranks[i].report->abort, 1, __ATOMIC_RELEASE);
+    if (oriel_sys_now->thread(&thread, drain_main, devices) != 0) {
+        drain_main(devices);
+        return 1;
+    }
+    while (!atomic_load(&devices->drained) && oriel_now() < until)
+        oriel_sys_now->poll(NULL, 0, 1);
+    if (atomic_load(&devices->drained)) {
+        pthread_join(thread, NULL);
+        return 1;
+    }
+    pthread_detach(thread);
+    oriel_log(ORIEL_LOG_ERROR, "kernels of process %d do not end: their memory is not freed",
+              comm->process);
+    return 0;
 }
 
 static void free_frames(oriel_device_rank *rank)
@@ -438,14 +525,16 @@ static void free_frames(oriel_device_rank *rank)
     }
 }
 
-void oriel_devices_close(oriel_comm *comm)
+int oriel_devices_close(oriel_comm *comm)
 {
     oriel_devices *devices = comm->devices;
 
     if (devices == NULL)
-        return;
-    if (devices->gpus != NULL)
-        drain(comm);
+        return 1;
+    if (devices->gpus != NULL && !drain(comm)) {
+        atomic_store(&devices->registrar_ends, 1);
+        return 0;
+    }
     oriel_registrar_stop(comm);
     for (int r = 0; devices->mapped != NULL && r < comm->size; r++)
         oriel_cuda_memory_close(&devices->mapped[r]);
@@ -463,4 +552,5 @@ void oriel_devices_close(oriel_comm *comm)
     oriel_sys_now->release(devices->gpus);
     oriel_sys_now->release(devices);
     comm->devices = NULL;
+    return 1;
 }

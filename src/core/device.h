@@ -51,6 +51,8 @@ typedef struct oriel_devices {
     uint64_t slots_at, ragged_at, arena_at, stage_at;
     size_t arena_bytes; /* where kernels of one's own have their operands and results */
     pthread_mutex_t look_lock;
+    int left_behind;     /* nobody waits for what is still on the GPUs */
+    _Atomic int drained; /* all has ended */
 
     /* The registrar, where there are other processes. */
     struct oriel_import **imports; /* per rank of the world: DEVICE_WINDOWS of them, or NULL */
@@ -66,11 +68,17 @@ oriel_status oriel_devices_prepare(oriel_comm *comm, const int *ordinals);
 /* Local, once all have prepared: maps the heaps of the others. */
 oriel_status oriel_devices_connect(oriel_comm *comm);
 /* Local, after the watch thread has ended: waits for own kernels, which the abort word
- * ends where the comm is revoked. */
-void oriel_devices_close(oriel_comm *comm);
+ * ends where the comm is revoked. False: some did not end within the deadline, so nothing
+ * was freed, nor may what they or the registrar use be: the comm and its heap. */
+int oriel_devices_close(oriel_comm *comm);
 
 /* Passes failures on: from kernels to the comm, and from the comm to kernels. */
 void oriel_devices_look(oriel_comm *comm);
+/* Calls that have ended on the GPUs of this process: while it grows they move on. */
+uint64_t oriel_devices_progress(const oriel_comm *comm);
+/* For who has waited for the deadline without any: revokes the comm, naming what does not
+ * end. */
+void oriel_devices_give_up(oriel_comm *comm);
 /* Whether a kernel of this process has poisoned a result: the comm is revoked, or about to
  * be by the process whose kernel failed first. */
 int oriel_devices_revoked(const oriel_comm *comm);
