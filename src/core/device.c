@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include "base/config.h"
-#include "base/log.h"
 #include "base/sys.h"
 #include "core/names.h"
 #include "core/trace.h"
@@ -17,15 +16,20 @@ _Static_assert(sizeof(device_report) <= REPORT_BYTES, "a report has a place of i
 
 /* ---- what the ranks show each other --------------------------------------------------- */
 
-/* Ranks of the world on the same GPU as `rank`. */
-static int fellows(const oriel_comm *comm, int rank)
+/* Ranks of the world on a GPU. */
+static int ranks_on(const oriel_comm *comm, const void *uuid)
 {
     const heap_rank *ranks = comm->heap.ranks;
     int n = 0;
 
     for (int r = 0; r < comm->size; r++)
-        n += memcmp(ranks[r].gpu, ranks[rank].gpu, sizeof ranks[r].gpu) == 0;
+        n += memcmp(ranks[r].gpu, uuid, sizeof ranks[r].gpu) == 0;
     return n;
+}
+
+static int fellows(const oriel_comm *comm, int rank)
+{
+    return ranks_on(comm, comm->heap.ranks[rank].gpu);
 }
 
 /* The same on all: CTAs of a kernel, such that those of all ranks of a GPU are resident
@@ -242,6 +246,20 @@ static oriel_status map_heap(oriel_comm *comm, int rank)
     return ORIEL_OK;
 }
 
+/* All that this comm may have on the GPUs of this process at a time. */
+static oriel_status take_room(oriel_comm *comm)
+{
+    oriel_devices *devices = comm->devices;
+    oriel_status st = ORIEL_OK;
+
+    for (int i = 0; i < devices->num_gpus && st == ORIEL_OK; i++) {
+        oriel_gpu *gpu = &devices->gpus[i];
+
+        st = oriel_room_take(gpu, devices->ctas * ranks_on(comm, gpu->uuid.bytes));
+    }
+    return st;
+}
+
 oriel_status oriel_devices_connect(oriel_comm *comm)
 {
     oriel_devices *devices = comm->devices;
@@ -252,6 +270,8 @@ oriel_status oriel_devices_connect(oriel_comm *comm)
         return st;
     devices->ctas = count_ctas(comm);
     devices->one_gpu = fellows(comm, 0) == comm->size;
+    if (st == ORIEL_OK)
+        st = take_room(comm);
     for (int r = 0; r < comm->size && st == ORIEL_OK; r++) {
         int local = r - comm->first_rank;
 
@@ -283,7 +303,7 @@ const oriel_segment *oriel_devices_lookup(oriel_comm *comm, uint64_t id, oriel_s
 
 /* ---- failures ---------------------------------------------------------------------------- */
 
-static void describe(const oriel_comm *comm, const device_record *from, char *out, size_t len)
+void oriel_device_describe(const oriel_comm *comm, const device_record *from, char *out, size_t len)
 {
     oriel_record record = {.bytes = from->bytes,
                            .shape = from->shape,
@@ -345,7 +365,7 @@ static void pass_on(oriel_comm *comm, int rank, const device_report *report)
     char theirs[128];
     char last[200] = "";
 
-    describe(comm, &report->mine, mine, sizeof mine);
+    oriel_device_describe(comm, &report->mine, mine, sizeof mine);
     switch (report->error) {
     case DEVICE_LATE:
         oriel_trace_describe(comm, peer, last, sizeof last);
@@ -354,7 +374,7 @@ static void pass_on(oriel_comm *comm, int rank, const device_report *report)
                          rank, peer, process, comm->timeout, last);
         break;
     case DEVICE_DIFFERENT:
-        describe(comm, &report->theirs, theirs, sizeof theirs);
+        oriel_device_describe(comm, &report->theirs, theirs, sizeof theirs);
         oriel_comm_abort(comm, ORIEL_ERR_MISMATCH, peer, process,
                          "rank %d asked for %s, rank %d for %s", rank, mine, peer, theirs);
         break;
@@ -411,109 +431,7 @@ void oriel_devices_look(oriel_comm *comm)
     pthread_mutex_unlock(&devices->look_lock);
 }
 
-/* ---- kernels that do not end ------------------------------------------------------------- */
-
-uint64_t oriel_devices_progress(const oriel_comm *comm)
-{
-    const oriel_devices *devices = comm->devices;
-    device_counts counts[DEVICE_RANKS];
-    uint64_t calls = 0;
-
-    for (int i = 0; i < devices->num_ranks; i++) {
-        const oriel_device_rank *rank = &devices->ranks[i];
-
-        if (oriel_cuda_read(rank->gpu, counts, rank->heap.base + offsetof(device_table, counts),
-                            sizeof counts) != ORIEL_OK)
-            continue;
-        for (int r = 0; r < comm->size; r++)
-            calls += counts[r].calls;
-    }
-    return calls;
-}
-
-/* What the others have met this rank for, if that was a person's kernel: all else has
- * deadlines. 0: it was not, or there are no others. */
-static int find_kernel(const oriel_comm *comm, const oriel_device_rank *rank, char *out, size_t len)
-{
-    device_record records[DEVICE_RANKS];
-
-    if (oriel_cuda_read(rank->gpu, records, rank->heap.base + offsetof(device_table, record),
-                        sizeof records) != ORIEL_OK)
-        return 0;
-    for (int r = 0; r < comm->size; r++) {
-        if (records[r].call != 0 && records[r].what >> 16 == ORIEL_KIND_KERNEL) {
-            describe(comm, &records[r], out, len);
-            return 1;
-        }
-    }
-    return 0;
-}
-
-void oriel_devices_give_up(oriel_comm *comm)
-{
-    oriel_devices *devices = comm->devices;
-    char what[128];
-    char last[200];
-
-    devices->left_behind = 1;
-    for (int i = 0; i < devices->num_ranks; i++) {
-        int rank = comm->first_rank + i;
-
-        if (find_kernel(comm, &devices->ranks[i], what, sizeof what))
-            oriel_comm_abort(comm, ORIEL_ERR_TIMEOUT, rank, comm->process,
-                             "%s on rank %d did not end within %.1f s; it is left behind", what,
-                             rank, comm->timeout);
-    }
-    oriel_trace_describe(comm, comm->first_rank, last, sizeof last);
-    oriel_comm_abort(comm, ORIEL_ERR_TIMEOUT, comm->first_rank, comm->process,
-                     "what rank %d has on its GPU did not end within %.1f s; %s", comm->first_rank,
-                     comm->timeout, last);
-}
-
 /* ---- the end -------------------------------------------------------------------------------- */
-
-#define DRAIN_S 3.0 /* how long kernels take to end once they are told */
-
-static void *drain_main(void *arg)
-{
-    oriel_devices *devices = arg;
-    cu_context back;
-
-    for (int i = 0; i < devices->num_gpus; i++) {
-        oriel_cu->context_push(devices->gpus[i].context);
-        oriel_cu->context_sync();
-        oriel_cu->context_pop(&back);
-    }
-    atomic_store(&devices->drained, 1);
-    return NULL;
-}
-
-/* Kernels that still run use the heaps of all ranks. Whether they have ended. The driver
- * waits without limit, so a thread does that. */
-static int drain(oriel_comm *comm)
-{
-    oriel_devices *devices = comm->devices;
-    double until = oriel_now() + DRAIN_S + (devices->left_behind ? 0.0 : comm->timeout);
-    pthread_t thread;
-
-    for (int i = 0; devices->reports != NULL && oriel_comm_aborted(comm) && i < devices->num_ranks;
-         i++)
-        __atomic_store_n(&devices->ranks[i].report->abort, 1, __ATOMIC_RELEASE);
-    if (oriel_sys_now->thread(&thread, drain_main, devices) != 0) {
-        drain_main(devices);
-        return 1;
-    }
-    while (!atomic_load(&devices->drained) && oriel_now() < until)
-        oriel_sys_now->poll(NULL, 0, 1);
-    if (atomic_load(&devices->drained)) {
-        pthread_join(thread, NULL);
-        return 1;
-    }
-    pthread_detach(thread);
-    oriel_log(ORIEL_LOG_ERROR, "kernels of process %d do not end: their memory is not freed",
-              comm->process);
-    return 0;
-}
 
 static void free_frames(oriel_device_rank *rank)
 {
@@ -531,7 +449,7 @@ int oriel_devices_close(oriel_comm *comm)
 
     if (devices == NULL)
         return 1;
-    if (devices->gpus != NULL && !drain(comm)) {
+    if (devices->gpus != NULL && !oriel_devices_drain(comm)) {
         atomic_store(&devices->registrar_ends, 1);
         return 0;
     }
@@ -544,8 +462,10 @@ int oriel_devices_close(oriel_comm *comm)
     }
     if (devices->reports != NULL)
         oriel_cu->host_free(devices->reports);
-    for (int i = 0; i < devices->num_gpus; i++)
+    for (int i = 0; i < devices->num_gpus; i++) {
+        oriel_room_give(&devices->gpus[i]);
         oriel_cuda_gpu_close(&devices->gpus[i]);
+    }
     pthread_mutex_destroy(&devices->look_lock);
     oriel_sys_now->release(devices->mapped);
     oriel_sys_now->release(devices->ranks);

@@ -72,6 +72,16 @@ oriel_status oriel_devices_connect(oriel_comm *comm);
  * was freed, nor may what they or the registrar use be: the comm and its heap. */
 int oriel_devices_close(oriel_comm *comm);
 
+/* Local: what a comm may have on a GPU at a time, such that kernels of all comms of this
+ * process fit together; or that it does not fit. */
+oriel_status oriel_room_take(oriel_gpu *gpu, int ctas);
+void oriel_room_give(oriel_gpu *gpu);
+/* Local: kernels that still run use the heaps of all ranks. Whether they have ended. */
+int oriel_devices_drain(oriel_comm *comm);
+
+/* In words. */
+void oriel_device_describe(const oriel_comm *comm, const device_record *from, char *out,
+                           size_t len);
 /* Passes failures on: from kernels to the comm, and from the comm to kernels. */
 void oriel_devices_look(oriel_comm *comm);
 /* Calls that have ended on the GPUs of this process: while it grows they move on. */
