@@ -11,6 +11,7 @@
 #include "support/gpu.h"
 #include "support/process.h"
 #include "support/ranks.h"
+#include "support/values.h"
 
 /* What rank r sends in turn t: whole numbers, so that sums are exact in any order. */
 static const char source[] =
@@ -274,7 +275,7 @@ static void get_ready(oriel_comm *comm, int rank, struct self *s)
         enqueue(comm, rank, s);
         s->turns++;
         CHECK_CU(oriel_cu->stream_sync(s->stream));
-        mine = count_exports(comm, rank, EXPORT_READY) >= 2;
+        mine = count_exports(comm, rank, EXPORT_READY) >= 2 || !comm->heap.header->direct;
         CHECK_OK(
             oriel_all_reduce(oriel_comm_world(comm), rank, &mine, &ready, 1, ORIEL_S32, ORIEL_MIN));
         CHECK(oriel_now() < until, "the buffers were not mapped");
@@ -314,6 +315,74 @@ static void freed(oriel_comm *comm, int rank, struct self *s)
     check_turns(comm, rank, s);
 }
 
+/* ---- two comms ------------------------------------------------------------------------------- */
+
+static oriel_comm *second;
+
+/* Both in flight, on a stream each; ranks enter them in opposite orders, so kernels of all
+ * ranks and of both must be on the GPU together. */
+static void two_comms(oriel_comm *comm, int rank, struct self *s)
+{
+    struct self other = self_make();
+    oriel_comm *comms[2] = {comm, second};
+    struct self *selves[2] = {s, &other};
+
+    CHECK_OK(oriel_barrier(oriel_comm_world(comm), rank));
+    for (int i = 0; i < 300; i++) {
+        for (int k = 0; k < 2; k++) {
+            int which = (k + rank) % 2;
+
+            enqueue(comms[which], rank, selves[which]);
+            selves[which]->turns++;
+        }
+    }
+    for (int k = 0; k < 2; k++)
+        check_turns(comms[k], rank, selves[k]);
+}
+
+/* ---- a rank that comes late -------------------------------------------------------------------
+ */
+
+static void hold(void *arg)
+{
+    while (!atomic_load((_Atomic int *)arg))
+        oriel_relax(1);
+}
+
+/* Rank 1's kernel comes after the others have given up and refilled their buffers, which
+ * it has mapped. The second comm, whose turn is not to fail, brings them together. */
+static void comes_late(oriel_comm *comm, int rank, struct self *s)
+{
+    static const unsigned char mark = 0x11;
+    size_t bytes = (size_t)counts[SIZES - 1] * 4;
+    unsigned char *host = malloc(bytes);
+    _Atomic int released = 0;
+
+    get_ready(comm, rank, s);
+    if (rank == 1)
+        CHECK_CU(gpu.host_call(s->stream, hold, &released));
+    CHECK_OK(oriel_all_reduce_on(oriel_comm_world(comm), rank, gpu_pointer(s->send.at),
+                                 gpu_pointer(s->recv.at), counts[SIZES - 1], ORIEL_F32, ORIEL_SUM,
+                                 s->stream));
+    if (rank != 1) {
+        CHECK_CU(oriel_cu->stream_sync(s->stream));
+        CHECK_CU(oriel_cu->fill(s->recv.at, mark, bytes, s->stream));
+        CHECK_CU(oriel_cu->stream_sync(s->stream));
+    }
+    CHECK_OK(oriel_barrier(oriel_comm_world(second), rank));
+    atomic_store(&released, 1);
+    CHECK_CU(oriel_cu->stream_sync(s->stream));
+    CHECK_OK(oriel_barrier(oriel_comm_world(second), rank));
+    gpu_get(host, s->recv.at, bytes);
+    if (rank == 1)
+        CHECK(values_unpoisoned(host, counts[SIZES - 1], ORIEL_F32) < 0, "rank 1 is not poisoned");
+    for (size_t i = 0; rank != 1 && i < bytes; i++)
+        CHECK(host[i] == mark, "byte %zu of rank %d was written late", i, rank);
+    CHECK_IS(ORIEL_ERR_REVOKED, oriel_comm_check(comm));
+    check_says("all_reduce", "rank 1", NULL);
+    free(host);
+}
+
 static const struct {
     const char *name;
     int processes; /* it needs other processes */
@@ -321,7 +390,9 @@ static const struct {
 } parts[] = {{"10,000 replays", 0, replays},
              {"new memory under a graph", 1, new_memory},
              {"new memory under calls", 1, new_memory_calls},
-             {"memory that is freed", 1, freed}};
+             {"memory that is freed", 1, freed},
+             {"two comms in flight", 0, two_comms},
+             {"a rank comes late", 1, comes_late}}; /* and ends the comm */
 
 static void body(oriel_comm *comm, int rank, void *arg)
 {
@@ -337,7 +408,7 @@ static void body(oriel_comm *comm, int rank, void *arg)
             continue;
         CHECK_OK(oriel_barrier(oriel_comm_world(comm), rank));
         parts[i].run(comm, rank, &s);
-        CHECK_OK(oriel_barrier(oriel_comm_world(comm), rank));
+        CHECK_OK(oriel_barrier(oriel_comm_world(second), rank));
         if (rank == 0) {
             printf("row hard/%s ok %.2f s\n", parts[i].name, oriel_now() - began);
             fflush(stdout);
@@ -345,14 +416,33 @@ static void body(oriel_comm *comm, int rank, void *arg)
     }
 }
 
+/* What two comms leave of the GPU has no room for a third. */
+static void check_room(void)
+{
+    oriel_comm_params params = ORIEL_COMM_PARAMS_INIT;
+    const int device = 0;
+    oriel_comm *third;
+
+    params.process_id = 0;
+    params.num_processes = 1;
+    params.devices = &device;
+    CHECK_IS(ORIEL_ERR_NO_RESOURCE, oriel_comm_create(&params, &third));
+    check_says("device 0", "ORIEL_GPU_CTAS", NULL);
+    printf("row hard/a third comm is refused ok\n");
+}
+
 int main(int argc, char **argv)
 {
+    int local_ranks = process_argument(argc, argv, 1, 1);
     oriel_comm *comm;
 
     rounds = process_argument(argc, argv, 2, 50);
     gpu_open();
-    comm = gpu_comm(process_argument(argc, argv, 1, 1), 20.0);
+    comm = gpu_comm(local_ranks, 5.0);
+    second = gpu_comm(local_ranks, 20.0);
+    check_room();
     ranks_run(comm, body, NULL);
-    CHECK_OK(oriel_comm_destroy(comm));
+    oriel_comm_abandon(comm);
+    CHECK_OK(oriel_comm_destroy(second));
     return 0;
 }
