@@ -340,7 +340,8 @@ ORIEL_API oriel_status oriel_ragged_all_to_all_on(oriel_group *group, int rank, 
 
 /* Local, returns at once, for who knows buffers before the calls on them: looks which memory
  * `ptr` is part of and has the other processes map it. Calls do the same; until all have
- * mapped it, data passes through oriel's memory. */
+ * mapped it, data passes through oriel's memory. Who maps other memory at an address that a
+ * graph uses offers it again before the next replay: that is no call that could notice. */
 ORIEL_API oriel_status oriel_buffer_offer(oriel_comm *comm, int rank, const void *ptr,
                                           size_t bytes);
 

@@ -68,7 +68,8 @@ static oriel_status complete_params(const oriel_comm_params *given, oriel_comm_p
     return ORIEL_OK;
 }
 
-/* Undoes whatever part of the comm exists; waits for nobody. */
+/* Undoes whatever part of the comm exists; waits for no peer. Kernels that do not end keep
+ * what they use, with all that hangs on it. */
 static void comm_free(oriel_comm *comm)
 {
     /* Without its life lock the place in the heap is somebody else's. */
@@ -77,7 +78,8 @@ static void comm_free(oriel_comm *comm)
         oriel_comm_ring_all(comm);
     }
     oriel_watch_stop(comm);
-    oriel_devices_close(comm);
+    if (!oriel_devices_close(comm))
+        return;
     oriel_windows_free(comm);
     oriel_arena_free(comm);
     oriel_groups_free(comm);

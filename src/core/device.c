@@ -16,15 +16,20 @@ _Static_assert(sizeof(device_report) <= REPORT_BYTES, "a report has a place of i
 
 /* ---- what the ranks show each other --------------------------------------------------- */
 
-/* Ranks of the world on the same GPU as `rank`. */
-static int fellows(const oriel_comm *comm, int rank)
+/* Ranks of the world on a GPU. */
+static int ranks_on(const oriel_comm *comm, const void *uuid)
 {
     const heap_rank *ranks = comm->heap.ranks;
     int n = 0;
 
     for (int r = 0; r < comm->size; r++)
-        n += memcmp(ranks[r].gpu, ranks[rank].gpu, sizeof ranks[r].gpu) == 0;
+        n += memcmp(ranks[r].gpu, uuid, sizeof ranks[r].gpu) == 0;
     return n;
+}
+
+static int fellows(const oriel_comm *comm, int rank)
+{
+    return ranks_on(comm, comm->heap.ranks[rank].gpu);
 }
 
 /* The same on all: CTAs of a kernel, such that those of all ranks of a GPU are resident
@@ -241,6 +246,20 @@ static oriel_status map_heap(oriel_comm *comm, int rank)
     return ORIEL_OK;
 }
 
+/* All that this comm may have on the GPUs of this process at a time. */
+static oriel_status take_room(oriel_comm *comm)
+{
+    oriel_devices *devices = comm->devices;
+    oriel_status st = ORIEL_OK;
+
+    for (int i = 0; i < devices->num_gpus && st == ORIEL_OK; i++) {
+        oriel_gpu *gpu = &devices->gpus[i];
+
+        st = oriel_room_take(gpu, devices->ctas * ranks_on(comm, gpu->uuid.bytes));
+    }
+    return st;
+}
+
 oriel_status oriel_devices_connect(oriel_comm *comm)
 {
     oriel_devices *devices = comm->devices;
@@ -251,6 +270,8 @@ oriel_status oriel_devices_connect(oriel_comm *comm)
         return st;
     devices->ctas = count_ctas(comm);
     devices->one_gpu = fellows(comm, 0) == comm->size;
+    if (st == ORIEL_OK)
+        st = take_room(comm);
     for (int r = 0; r < comm->size && st == ORIEL_OK; r++) {
         int local = r - comm->first_rank;
 
@@ -282,7 +303,7 @@ const oriel_segment *oriel_devices_lookup(oriel_comm *comm, uint64_t id, oriel_s
 
 /* ---- failures ---------------------------------------------------------------------------- */
 
-static void describe(const oriel_comm *comm, const device_record *from, char *out, size_t len)
+void oriel_device_describe(const oriel_comm *comm, const device_record *from, char *out, size_t len)
 {
     oriel_record record = {.bytes = from->bytes,
                            .shape = from->shape,
@@ -344,7 +365,7 @@ static void pass_on(oriel_comm *comm, int rank, const device_report *report)
     char theirs[128];
     char last[200] = "";
 
-    describe(comm, &report->mine, mine, sizeof mine);
+    oriel_device_describe(comm, &report->mine, mine, sizeof mine);
     switch (report->error) {
     case DEVICE_LATE:
         oriel_trace_describe(comm, peer, last, sizeof last);
@@ -353,7 +374,7 @@ static void pass_on(oriel_comm *comm, int rank, const device_report *report)
                          rank, peer, process, comm->timeout, last);
         break;
     case DEVICE_DIFFERENT:
-        describe(comm, &report->theirs, theirs, sizeof theirs);
+        oriel_device_describe(comm, &report->theirs, theirs, sizeof theirs);
         oriel_comm_abort(comm, ORIEL_ERR_MISMATCH, peer, process,
                          "rank %d asked for %s, rank %d for %s", rank, mine, peer, theirs);
         break;
@@ -412,22 +433,6 @@ void oriel_devices_look(oriel_comm *comm)
 
 /* ---- the end -------------------------------------------------------------------------------- */
 
-/* Kernels that still run use the heaps of all ranks. */
-static void drain(oriel_comm *comm)
-{
-    oriel_devices *devices = comm->devices;
-    cu_context back;
-
-    for (int i = 0; devices->reports != NULL && oriel_comm_aborted(comm) && i < devices->num_ranks;
-         i++)
-        __atomic_store_n(&devices->ranks[i].report->abort, 1, __ATOMIC_RELEASE);
-    for (int i = 0; i < devices->num_gpus; i++) {
-        oriel_cu->context_push(devices->gpus[i].context);
-        oriel_cu->context_sync();
-        oriel_cu->context_pop(&back);
-    }
-}
-
 static void free_frames(oriel_device_rank *rank)
 {
     while (rank->frames != NULL) {
@@ -438,14 +443,16 @@ static void free_frames(oriel_device_rank *rank)
     }
 }
 
-void oriel_devices_close(oriel_comm *comm)
+int oriel_devices_close(oriel_comm *comm)
 {
     oriel_devices *devices = comm->devices;
 
     if (devices == NULL)
-        return;
-    if (devices->gpus != NULL)
-        drain(comm);
+        return 1;
+    if (devices->gpus != NULL && !oriel_devices_drain(comm)) {
+        atomic_store(&devices->registrar_ends, 1);
+        return 0;
+    }
     oriel_registrar_stop(comm);
     for (int r = 0; devices->mapped != NULL && r < comm->size; r++)
         oriel_cuda_memory_close(&devices->mapped[r]);
@@ -455,12 +462,15 @@ void oriel_devices_close(oriel_comm *comm)
     }
     if (devices->reports != NULL)
         oriel_cu->host_free(devices->reports);
-    for (int i = 0; i < devices->num_gpus; i++)
+    for (int i = 0; i < devices->num_gpus; i++) {
+        oriel_room_give(&devices->gpus[i]);
         oriel_cuda_gpu_close(&devices->gpus[i]);
+    }
     pthread_mutex_destroy(&devices->look_lock);
     oriel_sys_now->release(devices->mapped);
     oriel_sys_now->release(devices->ranks);
     oriel_sys_now->release(devices->gpus);
     oriel_sys_now->release(devices);
     comm->devices = NULL;
+    return 1;
 }

@@ -51,6 +51,8 @@ typedef struct oriel_devices {
     uint64_t slots_at, ragged_at, arena_at, stage_at;
     size_t arena_bytes; /* where kernels of one's own have their operands and results */
     pthread_mutex_t look_lock;
+    int left_behind;     /* nobody waits for what is still on the GPUs */
+    _Atomic int drained; /* all has ended */
 
     /* The registrar, where there are other processes. */
     struct oriel_import **imports; /* per rank of the world: DEVICE_WINDOWS of them, or NULL */
@@ -66,11 +68,27 @@ oriel_status oriel_devices_prepare(oriel_comm *comm, const int *ordinals);
 /* Local, once all have prepared: maps the heaps of the others. */
 oriel_status oriel_devices_connect(oriel_comm *comm);
 /* Local, after the watch thread has ended: waits for own kernels, which the abort word
- * ends where the comm is revoked. */
-void oriel_devices_close(oriel_comm *comm);
+ * ends where the comm is revoked. False: some did not end within the deadline, so nothing
+ * was freed, nor may what they or the registrar use be: the comm and its heap. */
+int oriel_devices_close(oriel_comm *comm);
 
+/* Local: what a comm may have on a GPU at a time, such that kernels of all comms of this
+ * process fit together; or that it does not fit. */
+oriel_status oriel_room_take(oriel_gpu *gpu, int ctas);
+void oriel_room_give(oriel_gpu *gpu);
+/* Local: kernels that still run use the heaps of all ranks. Whether they have ended. */
+int oriel_devices_drain(oriel_comm *comm);
+
+/* In words. */
+void oriel_device_describe(const oriel_comm *comm, const device_record *from, char *out,
+                           size_t len);
 /* Passes failures on: from kernels to the comm, and from the comm to kernels. */
 void oriel_devices_look(oriel_comm *comm);
+/* Calls that have ended on the GPUs of this process: while it grows they move on. */
+uint64_t oriel_devices_progress(const oriel_comm *comm);
+/* For who has waited for the deadline without any: revokes the comm, naming what does not
+ * end. */
+void oriel_devices_give_up(oriel_comm *comm);
 /* Whether a kernel of this process has poisoned a result: the comm is revoked, or about to
  * be by the process whose kernel failed first. */
 int oriel_devices_revoked(const oriel_comm *comm);
@@ -80,14 +98,17 @@ int oriel_devices_revoked(const oriel_comm *comm);
 typedef struct oriel_place {
     uint64_t window; /* as in device_call; 0: nobody else can map it */
     uint32_t generation;
-    cu_ptr stale; /* the word of `ready` that a graph captured earlier trusts in vain; 0: none */
+    int stale; /* the address meant other memory before */
 } oriel_place;
 
 oriel_status oriel_registrar_start(oriel_comm *comm);
 void oriel_registrar_stop(oriel_comm *comm);
-/* Local, no lock, called by one thread at a time for a rank: where [at, at + bytes) lies in
- * the rank's windows. One that is new will be mapped by the others in a while. */
-oriel_place oriel_register(oriel_comm *comm, int rank, const void *at, size_t bytes);
+/* Local, no lock, called by one thread at a time for a rank, in its context: where
+ * [at, at + bytes) lies in the rank's windows. One that is new will be mapped by the others
+ * in a while. A graph that was captured when the address meant other memory must not find
+ * that mapped: what comes next on `stream` does not. */
+oriel_place oriel_register(oriel_comm *comm, int rank, const void *at, size_t bytes,
+                           cu_stream stream);
 /* The descriptor of a window that a peer asks for; -1: none. */
 int oriel_export_fd(const oriel_device_rank *rank, uint64_t window);
 

@@ -74,8 +74,7 @@ typedef struct device_entry {
     uint64_t recv;
     uint64_t recv_tag;
 } device_entry;
-#define DEVICE_REACHABLE  (1ull << 63)
-#define DEVICE_REPEATABLE (1ull << 62) /* the call may be made twice: it is not in place */
+#define DEVICE_REACHABLE (1ull << 63)
 /* A claim: the peer's tag, or that the owner has given up on it. */
 #define DEVICE_GIVEN_UP (~(uint64_t)0)
 
@@ -86,10 +85,13 @@ typedef struct device_table {
      * and warps that take no more; both 0 between calls. */
     uint32_t taken;
     uint32_t done;
-    uint32_t reserved_too[30];
+    uint32_t way; /* that all CTAs of the call at hand go: see reachable() in device.cuh */
+    uint32_t reserved_too[29];
     uint64_t timeout_ns;
     uint64_t report;                /* where the device sees the rank's device_report */
-    uint32_t ready[DEVICE_WINDOWS]; /* own windows: the generation all peers have mapped */
+    uint32_t ready[DEVICE_WINDOWS]; /* own windows: the generation all peers have mapped ... */
+    uint32_t stale[DEVICE_WINDOWS]; /* ... and the one that means other memory by now, written
+                                     * on the stream, whatever the registrar is about */
     device_counts counts[DEVICE_CTAS][DEVICE_RANKS];
     /* What the others write. */
     uint32_t sync[DEVICE_CTAS][DEVICE_RANKS];
@@ -105,7 +107,6 @@ enum device_flags {
     DEVICE_SHOWS_SEND = 2, /* ... this one */
     DEVICE_SHOWS_RECV = 4, /* ... and this one */
     DEVICE_ONE_GPU = 8,    /* all members share a GPU */
-    DEVICE_IN_PLACE = 32,
     DEVICE_WIDE_INDEX = 16
 };
 

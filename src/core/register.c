@@ -12,7 +12,10 @@
  *   any of them -> STALE (a call, or the registrar's round) -> WITHDRAWN -> FREE (all know)
  *
  * A generation counts the uses of a window's number, odd while it is shown, so that an
- * argument captured in a graph never means another buffer. */
+ * argument captured in a graph never means another buffer. The device trusts a window when
+ * its word of `ready`, which the registrar writes, says the generation, and its word of
+ * `stale`, which calls write on their stream, does not: so a call that finds an address to
+ * mean other memory need not wait until the registrar has heard of it, nor race with it. */
 #include <string.h>
 
 #include "base/log.h"
@@ -56,21 +59,33 @@ static cu_ptr ready_word(const oriel_device_rank *rank, int number)
     return rank->heap.base + offsetof(device_table, ready) + 4 * (cu_ptr)number;
 }
 
-/* The entry that `at` lies in, if it still means the same memory; -1: none. */
-static int find_export(oriel_device_rank *rank, cu_ptr at, uint64_t id, cu_ptr *stale_p)
+static cu_ptr stale_word(const oriel_device_rank *rank, int number)
 {
+    return rank->heap.base + offsetof(device_table, stale) + 4 * (cu_ptr)number;
+}
+
+/* The entry that `at` lies in and that still means the same memory; -1: none. Others that
+ * it lies in are stale, also for what comes next on this stream. */
+static int find_export(oriel_device_rank *rank, cu_ptr at, uint64_t id, cu_stream stream,
+                       int *stale_p)
+{
+    int found = -1;
+
     for (int i = 0; i < rank->num_exports; i++) {
         oriel_export *e = &rank->exports[i];
         uint32_t state = atomic_load(&e->state);
 
-        if (!is_known(state) || at < e->base || at - e->base >= e->bytes)
+        if ((!is_known(state) && state != STALE) || at < e->base || at - e->base >= e->bytes)
             continue;
-        if (e->id == id)
-            return i;
-        if (atomic_compare_exchange_strong(&e->state, &state, STALE))
-            *stale_p = ready_word(rank, i);
+        if (e->id == id && state != STALE) {
+            found = i;
+            continue;
+        }
+        atomic_compare_exchange_strong(&e->state, &state, STALE);
+        oriel_cu->fill_words(stale_word(rank, i), e->generation, 1, stream);
+        *stale_p = 1;
     }
-    return -1;
+    return found;
 }
 
 static int add_export(oriel_comm *comm, oriel_device_rank *rank, cu_ptr at, uint64_t id)
@@ -98,19 +113,20 @@ static int add_export(oriel_comm *comm, oriel_device_rank *rank, cu_ptr at, uint
     return i;
 }
 
-oriel_place oriel_register(oriel_comm *comm, int rank, const void *at, size_t bytes)
+oriel_place oriel_register(oriel_comm *comm, int rank, const void *at, size_t bytes,
+                           cu_stream stream)
 {
     oriel_devices *devices = comm->devices;
     oriel_device_rank *r = &devices->ranks[rank - comm->first_rank];
     cu_ptr address = (cu_ptr)(uintptr_t)at;
-    cu_ptr stale = 0;
+    int stale = 0;
     uint64_t id;
     int i;
 
     if (r->exports == NULL || bytes == 0)
         return (oriel_place){0};
     id = buffer_id(address);
-    i = find_export(r, address, id, &stale);
+    i = find_export(r, address, id, stream, &stale);
     if (i < 0)
         i = add_export(comm, r, address, id);
     if (i < 0 || atomic_load(&r->exports[i].state) == NEVER ||
@@ -230,7 +246,9 @@ static int step_exports(oriel_comm *comm, int sweep)
 
     for (int k = 0; k < devices->num_ranks; k++) {
         oriel_device_rank *r = &devices->ranks[k];
+        cu_context back;
 
+        oriel_cu->context_push(r->gpu->context);
         for (int i = 0; i < DEVICE_WINDOWS && i < r->num_exports; i++) {
             oriel_export *e = &r->exports[i];
             uint32_t state = atomic_load(&e->state);
@@ -239,6 +257,7 @@ static int step_exports(oriel_comm *comm, int sweep)
                 atomic_compare_exchange_strong(&e->state, &state, STALE);
             moved |= step_export(comm, r, e, comm->first_rank + k, i);
         }
+        oriel_cu->context_pop(&back);
     }
     return moved;
 }

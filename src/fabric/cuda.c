@@ -249,3 +249,17 @@ oriel_status oriel_cuda_write(const oriel_gpu *gpu, cu_ptr to, const void *from,
     oriel_cu->context_pop(&back);
     return st;
 }
+
+oriel_status oriel_cuda_read(const oriel_gpu *gpu, void *to, cu_ptr from, size_t bytes)
+{
+    cu_context back;
+    oriel_status st;
+
+    oriel_cu->context_push(gpu->context);
+    st =
+        oriel_cuda_check(oriel_cu->copy_out(to, from, bytes, gpu->stream), "reading device memory");
+    if (st == ORIEL_OK)
+        st = oriel_cuda_check(oriel_cu->stream_sync(gpu->stream), "reading device memory");
+    oriel_cu->context_pop(&back);
+    return st;
+}

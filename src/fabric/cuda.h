@@ -16,6 +16,7 @@ typedef struct oriel_gpu {
     cu_uuid uuid;
     int sms;
     int arch; /* 90 for sm_90 */
+    int room; /* thread blocks that its holder may have on it at a time; see core/device.h */
     char name[64];
 } oriel_gpu;
 
@@ -45,7 +46,8 @@ void oriel_cuda_memory_close(oriel_cuda_memory *memory);
  * the sentence that says why not. */
 oriel_status oriel_cuda_reaches(const oriel_gpu *from, const oriel_gpu *to);
 
-/* Copies a few bytes to device memory and waits until they are there. */
+/* Copies a few bytes to device memory, or from there, and waits until they have come. */
 oriel_status oriel_cuda_write(const oriel_gpu *gpu, cu_ptr to, const void *from, size_t bytes);
+oriel_status oriel_cuda_read(const oriel_gpu *gpu, void *to, cu_ptr from, size_t bytes);
 
 #endif

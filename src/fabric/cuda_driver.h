@@ -112,6 +112,7 @@ enum {
     X(copy_out, cuMemcpyDtoHAsync_v2, (void *to, cu_ptr from, size_t bytes, cu_stream stream))     \
     X(copy, cuMemcpyDtoDAsync_v2, (cu_ptr to, cu_ptr from, size_t bytes, cu_stream stream))        \
     X(fill, cuMemsetD8Async, (cu_ptr at, unsigned char value, size_t bytes, cu_stream stream))     \
+    X(fill_words, cuMemsetD32Async, (cu_ptr at, unsigned value, size_t count, cu_stream stream))   \
     X(stream_create, cuStreamCreateWithPriority,                                                   \
       (cu_stream * stream, unsigned flags, int priority))                                          \
     X(stream_destroy, cuStreamDestroy_v2, (cu_stream stream))                                      \

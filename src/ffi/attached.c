@@ -25,16 +25,40 @@ static int is_busy(const oriel_comm *comm)
     return 0;
 }
 
-/* Waits for programs on GPUs, whose failures nobody may have seen. */
+/* Waits for programs on GPUs, but no longer than the deadline for one that does not move. */
+static void wait_for_streams(oriel_comm *comm, double patience_s)
+{
+    const double every = comm->timeout / 8;
+    double until = oriel_now() + patience_s;
+    double moved_at = oriel_now();
+    double look_at = moved_at + every;
+    uint64_t seen = oriel_devices_progress(comm);
+
+    while (is_busy(comm) && oriel_now() < until) {
+        oriel_sys_now->poll(NULL, 0, 1);
+        if (oriel_now() < look_at)
+            continue;
+        look_at = oriel_now() + every;
+        if (oriel_devices_progress(comm) != seen) {
+            seen = oriel_devices_progress(comm);
+            moved_at = oriel_now();
+        } else if (oriel_now() > moved_at + comm->timeout) {
+            oriel_devices_give_up(comm);
+            return;
+        }
+    }
+}
+
+/* Their failures nobody may have seen. */
 static oriel_status settle(oriel_comm *comm, double patience_s)
 {
-    double until = oriel_now() + patience_s;
-
-    while (is_busy(comm) && oriel_now() < until)
-        oriel_sys_now->poll(NULL, 0, 1);
     if (is_busy(comm))
+        wait_for_streams(comm, patience_s);
+    if (is_busy(comm)) {
         oriel_comm_abort(comm, ORIEL_ERR_PEER, comm->first_rank, comm->process,
                          "process %d left with operations in flight", comm->process);
+        ((oriel_devices *)comm->devices)->left_behind = 1;
+    }
     oriel_devices_look(comm);
     if ((!oriel_comm_aborted(comm) && !oriel_devices_revoked(comm)) || oriel_attached.told)
         return ORIEL_OK;

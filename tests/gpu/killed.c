@@ -1,7 +1,9 @@
-/* A process dies while another's kernel waits for it: under `oriel run -n 2`. */
+/* Process 1 dies: killed [busy], under `oriel run -n 2` or more. While the others' kernels
+ * wait for it or, busy, while those of all move data. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "base/sys.h"
@@ -30,13 +32,31 @@ static void fine(oriel_comm *comm, int rank, void *arg)
     CHECK_OK(oriel_comm_check(comm));
 }
 
-static void survive(oriel_comm *comm, cu_stream stream, cu_ptr at)
+static void start_call(oriel_comm *comm, cu_stream stream, cu_ptr at)
+{
+    CHECK_OK(oriel_all_reduce_on(oriel_comm_world(comm), oriel_comm_first_rank(comm),
+                                 gpu_pointer(at), gpu_pointer(at), COUNT, ORIEL_F32, ORIEL_MAX,
+                                 stream));
+}
+
+/* All have calls on the way when one dies. */
+static void die_busy(oriel_comm *comm, cu_stream stream, cu_ptr at)
+{
+    for (int i = 0; i < 500; i++)
+        start_call(comm, stream, at);
+    if (oriel_comm_process(comm) != 1)
+        return;
+    CHECK(gpu.stream_query(stream) == CU_NOT_READY, "nothing is on the way");
+    kill(getpid(), SIGKILL);
+}
+
+static void survive(oriel_comm *comm, cu_stream stream, cu_ptr at, int busy)
 {
     float *host = malloc(COUNT * 4);
     double began = oriel_now();
 
-    CHECK_OK(oriel_all_reduce_on(oriel_comm_world(comm), 0, gpu_pointer(at), gpu_pointer(at), COUNT,
-                                 ORIEL_F32, ORIEL_SUM, stream));
+    if (!busy)
+        start_call(comm, stream, at);
     CHECK_CU(oriel_cu->stream_sync(stream));
     CHECK(oriel_now() - began < 10.0, "a death was noticed after %.1f s", oriel_now() - began);
     gpu_get(host, at, COUNT * 4);
@@ -48,8 +68,9 @@ static void survive(oriel_comm *comm, cu_stream stream, cu_ptr at)
     oriel_comm_abandon(comm);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    int busy = argc > 1 && strcmp(argv[1], "busy") == 0;
     oriel_comm *comm;
     cu_stream stream;
     cu_ptr at;
@@ -61,9 +82,11 @@ int main(void)
     at = gpu_alloc(COUNT * 4);
     fine(comm, oriel_comm_first_rank(comm), NULL);
     CHECK_OK(oriel_comm_barrier(comm));
-    if (oriel_comm_process(comm) == 1)
+    if (busy)
+        die_busy(comm, stream, at);
+    else if (oriel_comm_process(comm) == 1)
         kill(getpid(), SIGKILL);
-    survive(comm, stream, at);
+    survive(comm, stream, at, busy);
     comm = gpu_comm_alone(2, 20.0);
     ranks_run(comm, fine, NULL);
     CHECK_OK(oriel_comm_destroy(comm));

@@ -1,6 +1,7 @@
 /* Every operation on streams, against the CPU's bits: ops [local ranks] [shared] [quick]
  * Threads are ranks; under `oriel run` processes as well. shared: buffers that other
- * processes can map; quick: one part alone. Prints one row for each part. */
+ * processes can map; quick: 1 graphs and ragged alone, 2 a few calls of every way, for tools
+ * that make kernels slow. Prints one row for each part. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -443,27 +444,34 @@ static int count_ready(const oriel_comm *comm, int rank)
     return ready;
 }
 
-/* New memory, most likely where the old one was; direct as soon as all have mapped it. */
+/* New memory, most likely where the old one was, for some ranks or for all: direct as soon
+ * as all have mapped it. */
 static void reuse(oriel_comm *comm, int rank, struct arena *a)
 {
     if (!shared || comm->num_processes == 1)
         return;
-    for (uint64_t round = 0; round < 5; round++) {
+    for (uint64_t round = 0; round < 9; round++) {
         double until = oriel_now() + 10.0;
         uint64_t calls = 0;
 
         CHECK_OK(oriel_barrier(oriel_comm_world(comm), rank));
-        for (int i = 0; i < 2; i++)
-            oriel_cuda_memory_close(&a->memory[i]);
-        share_buffers(a);
+        if (((int)round + rank) % 3 != 1) {
+            for (int i = 0; i < 2; i++)
+                oriel_cuda_memory_close(&a->memory[i]);
+            share_buffers(a);
+        }
         CHECK_OK(oriel_barrier(oriel_comm_world(comm), rank));
         for (int32_t ready = 0; !ready; calls++) {
-            struct test t = {.kind = calls % 2 ? ORIEL_KIND_ALL_REDUCE : ORIEL_KIND_ALL_TO_ALL,
+            struct test t = {.kind = calls % 3 ? ORIEL_KIND_ALL_REDUCE : ORIEL_KIND_ALL_TO_ALL,
                              .dtype = ORIEL_BF16,
-                             .count = 300000};
+                             .count = 300000,
+                             .in_place = calls % 3 == 2};
             int32_t mine = count_ready(comm, rank) >= 2;
 
-            run_test(oriel_comm_world(comm), rank, &t, a, 100 * round + calls);
+            if (calls % 5 == 4)
+                run_ragged(comm, rank, a, 1 + calls % 2);
+            else
+                run_test(oriel_comm_world(comm), rank, &t, a, 100 * round + calls);
             CHECK(oriel_now() < until, "the buffers of round %d were not mapped", (int)round);
             CHECK_OK(oriel_all_reduce(oriel_comm_world(comm), rank, &mine, &ready, 1, ORIEL_S32,
                                       ORIEL_MIN));
@@ -478,12 +486,35 @@ static void reuse(oriel_comm *comm, int rank, struct arena *a)
     }
 }
 
+/* Small, staged and direct: the first calls on buffers are not direct between processes. */
+static void few(oriel_comm *comm, int rank, struct arena *a)
+{
+    static const size_t counts[] = {1000, 150001};
+    uint64_t seed = 20000;
+
+    for (int kind = ORIEL_KIND_ALL_REDUCE; kind <= ORIEL_KIND_BARRIER; kind++) {
+        for (int k = 0; k < 4; k++, seed++) {
+            struct test t = {.kind = (enum oriel_kind)kind,
+                             .dtype = k < 2 ? ORIEL_F32 : ORIEL_BF16,
+                             .count = counts[k % 2],
+                             .in_place = k == 3};
+
+            make_pairs(&t, comm->size, seed);
+            run_test(oriel_comm_world(comm), rank, &t, a, seed);
+        }
+    }
+    run_ragged(comm, rank, a, 1);
+}
+
+/* Each with the ways to be quick that include it. */
 static const struct {
     const char *name;
     void (*run)(oriel_comm *comm, int rank, struct arena *a);
-} parts[] = {{"kinds", kinds},         {"reductions", reductions}, {"groups", groups},
-             {"random", random_calls}, {"graphs", graphs},         {"ragged", ragged},
-             {"reuse", reuse}};
+    int quick;
+} parts[] = {{"kinds", kinds, 0},   {"reductions", reductions, 0},
+             {"groups", groups, 0}, {"random", random_calls, 0},
+             {"graphs", graphs, 1}, {"ragged", ragged, 1},
+             {"reuse", reuse, 0},   {"few", few, 2}};
 
 static void body(oriel_comm *comm, int rank, void *arg)
 {
@@ -493,9 +524,11 @@ static void body(oriel_comm *comm, int rank, void *arg)
     gpu_enter();
     a = arena_make();
     CHECK_OK(oriel_barrier(oriel_comm_world(comm), rank)); /* an allocation may wait for kernels */
-    for (size_t i = quick ? 4 : 0; i < (quick ? 6 : sizeof parts / sizeof *parts); i++) {
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         double began = oriel_now();
 
+        if (quick ? parts[i].quick != quick : parts[i].quick == 2)
+            continue;
         parts[i].run(comm, rank, &a);
         CHECK_OK(oriel_barrier(oriel_comm_world(comm), rank));
         if (rank == 0) {

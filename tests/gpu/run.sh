@@ -1,12 +1,12 @@
 #!/bin/sh
 # Runs the GPU tests on this machine: run.sh BUILD OUT [PART...], all parts or those of c,
-# jax and bench; jax needs python3 (or $PYTHON) with JAX for CUDA. Each row is "row NAME ok" or
+# sanitize, jax and bench; jax needs python3 (or $PYTHON) with JAX for CUDA. Each row is "row NAME ok" or
 # "row NAME FAILED ..."; they and a table of times are printed at the end. Afterwards
 # `tests/gpu/report.py write OUT` makes the JSON under results/, from the sources that BUILD
 # was made from.
 build=${1:-build}
 out=${2:-.}
-[ $# -gt 2 ] && shift 2 && parts=" $* " || parts=" c jax bench "
+[ $# -gt 2 ] && shift 2 && parts=" $* " || parts=" c sanitize jax bench "
 here=$(cd "$(dirname "$0")" && pwd)
 python=${PYTHON:-python3}
 export PYTHONPATH="$here/../../python${PYTHONPATH:+:$PYTHONPATH}"
@@ -52,18 +52,45 @@ c_part() {
     try threads_4 "$build/tests/ops" 4
     ORIEL_DIRECT=0 try staged_3 "$build/tests/ops" 3
     try threads_8 "$build/tests/ops" 8
+    try hard_threads_2 "$build/tests/hard" 2
+    try hard_threads_8 "$build/tests/hard" 8
     # A client that is killed can leave the server sick: each of these has its own.
     mps_start
     try mps_2 "$build/oriel" run -n 2 -- "$build/tests/ops" 1
     try mps_shared_2 "$build/oriel" run -n 2 -- "$build/tests/ops" 1 1
     try mps_shared_2x2 "$build/oriel" run -n 2 -- "$build/tests/ops" 2 1
     try mps_8 "$build/oriel" run -n 8 -- "$build/tests/ops" 1 1
+    try hard_mps_2 "$build/oriel" run -n 2 -- "$build/tests/hard"
+    try hard_mps_3 "$build/oriel" run -n 3 -- "$build/tests/hard"
+    ORIEL_DIRECT=0 try hard_staged_2 "$build/oriel" run -n 2 -- "$build/tests/hard"
     mps_stop
-    mps_start
-    WANT=137 try mps_killed "$build/oriel" run -n 2 -- "$build/tests/killed"
-    mps_stop
+    with_mps_of_its_own killed mps_killed
+    with_mps_of_its_own killed mps_killed_busy busy
     try sliced_2 "$build/oriel" run -n 2 -- "$build/tests/ops" 1 1 1
-    WANT=137 try sliced_killed "$build/oriel" run -n 2 -- "$build/tests/killed"
+    killed sliced_killed
+    killed sliced_killed_busy busy
+}
+
+with_mps_of_its_own() {
+    mps_start
+    "$@"
+    mps_stop
+}
+
+killed() {
+    name=$1
+    shift
+    WANT=137 try "$name" "$build/oriel" run --grace 20 -n 2 -- "$build/tests/killed" "$@"
+}
+
+# Kernels of all ranks must run at the same time, so ranks are processes, which take turns:
+# memcheck looks at all that ops does quickly, racecheck at the kernels that have shared
+# memory, which are the large ones.
+sanitize_part() {
+    for tool in memcheck racecheck; do
+        LIMIT=100 try "sanitize_$tool" "$build/oriel" run -n 2 -- compute-sanitizer \
+            --error-exitcode 9 --tool "$tool" "$build/tests/ops" 1 1 2
+    done
 }
 
 # jax NAME RANKS PROGRAM ...
@@ -84,7 +111,27 @@ jax_part() {
     jax jax_fail_2 2 jax_fail.py
     jax jax_fail_3 3 jax_fail.py
     ORIEL_SYNC=1 jax jax_sync_2 2 jax_fail.py sync
+    jax jax_turns_2 2 jax_turns.py
+    XLA_FLAGS=--xla_gpu_graph_min_graph_size=1 jax jax_turns_graphs_2 2 jax_turns.py
+    jax jax_turns_8 8 jax_turns.py 300
+    random 4 1
+    random 4 2
+    random 8 3
     mps_stop
+    with_mps_of_its_own killed_jax jax_killed_mps
+    with_mps_of_its_own jax jax_endless_2 2 jax_endless.py
+    jax jax_turns_sliced_2 2 jax_turns.py 20
+    killed_jax jax_killed_sliced
+}
+
+# random RANKS SEED: on CPUs, then on the GPU.
+random() {
+    JAX_PLATFORMS=cpu jax "jax_random_cpu_$1_$2" "$1" jax_random.py "$2" "$out"
+    jax "jax_random_$1_$2" "$1" jax_random.py "$2" "$out"
+}
+
+killed_jax() {
+    WANT=137 try "$1" "$build/oriel" run --grace 40 -n 3 -- "$python" "$here/jax_killed.py"
 }
 
 bench_part() {
@@ -103,6 +150,7 @@ jax_bench_part() {
 
 nvidia-smi --query-gpu=name,driver_version --format=csv,noheader > "$out/gpu.txt"
 has c && c_part
+has sanitize && sanitize_part
 has jax && jax_part
 has bench && bench_part
 has jax && jax_bench_part

@@ -119,3 +119,35 @@ void gpu_get(void *to, cu_ptr from, size_t bytes)
     CHECK_CU(oriel_cu->copy_out(to, from, bytes, copies()));
     CHECK_CU(oriel_cu->stream_sync(copies()));
 }
+
+cu_function gpu_compile(const char *source, const char *name)
+{
+    char target[48];
+    const char *options[] = {target};
+    const cu_nvrtc *nvrtc;
+    nvrtc_program program;
+    cu_function function;
+    cu_module module;
+    size_t bytes = 0;
+    char *cubin;
+
+    CHECK_OK(oriel_nvrtc_open(&nvrtc));
+    snprintf(target, sizeof target, "--gpu-architecture=sm_%d", gpu_device()->arch);
+    CHECK(nvrtc->create(&program, source, "test.cu", 0, NULL, NULL) == 0, "no program");
+    CHECK(nvrtc->compile(program, 1, options) == 0, "%s does not compile", name);
+    CHECK(nvrtc->cubin_size(program, &bytes) == 0, "no code");
+    cubin = malloc(bytes);
+    nvrtc->cubin(program, cubin);
+    nvrtc->destroy(&program);
+    CHECK_CU(oriel_cu->module_load(&module, cubin, 0, NULL, NULL));
+    CHECK_CU(oriel_cu->module_function(&function, module, name));
+    CHECK_CU(oriel_cu->function_load(function));
+    free(cubin);
+    return function;
+}
+
+void gpu_launch(cu_function function, unsigned ctas, unsigned threads, void **params,
+                cu_stream stream)
+{
+    CHECK_CU(oriel_cu->launch(function, ctas, 1, 1, threads, 1, 1, 0, stream, params, NULL));
+}

@@ -59,6 +59,11 @@ cu_ptr gpu_alloc(size_t bytes);
 void gpu_put(cu_ptr to, const void *from, size_t bytes);
 void gpu_get(void *to, cu_ptr from, size_t bytes);
 
+/* A kernel of a test's own, `name` in the CUDA C `source`; loaded, in the current context. */
+cu_function gpu_compile(const char *source, const char *name);
+void gpu_launch(cu_function function, unsigned ctas, unsigned threads, void **params,
+                cu_stream stream);
+
 static inline void *gpu_pointer(cu_ptr at)
 {
     return (void *)(uintptr_t)at;

@@ -34,6 +34,14 @@ DEVICE uint32_t load_relaxed(const uint32_t *at)
     return value;
 }
 
+DEVICE uint64_t load_relaxed(const uint64_t *at)
+{
+    uint64_t value;
+
+    asm volatile("ld.relaxed.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(at) : "memory");
+    return value;
+}
+
 DEVICE uint32_t load_acquire(const uint32_t *at)
 {
     uint32_t value;
@@ -295,8 +303,8 @@ struct meeting {
     char *recv[DEVICE_RANKS];
     char *stage[DEVICE_RANKS]; /* of the same CTA */
     speaker speakers[DEVICE_RANKS]; /* here, since the loops want the registers */
+    uint32_t way;
     bool direct;
-    bool repeatable; /* for nobody in place */
     bool odd; /* some address is no multiple of 16 */
 };
 
@@ -320,21 +328,47 @@ DEVICE void announce(const device_call &c, uint32_t calls)
 DEVICE bool is_ready(const device_call &c, uint64_t window, uint32_t generation)
 {
     uint64_t number = window >> DEVICE_WINDOW_SHIFT;
+    uint32_t ready, stale;
 
-    return number != 0 && load_relaxed(&own_table(c)->ready[number - 1]) == generation;
+    if (number == 0)
+        return false;
+    ready = load_relaxed(&own_table(c)->ready[number - 1]);
+    stale = load_relaxed(&own_table(c)->stale[number - 1]);
+    return ready == generation && stale != generation;
 }
 
-/* Whether all members can reach what this rank has to show. */
-DEVICE bool reachable(const device_call &c)
+/* Whether all members live in one process. */
+DEVICE bool all_plain(const device_call &c)
 {
-    uint64_t all = c.n < 64 ? (1ull << c.n) - 1 : ~0ull;
+    return c.plain == (c.n < 64 ? (1ull << c.n) - 1 : ~0ull);
+}
 
-    if (!(c.flags & DEVICE_DIRECT))
-        return false;
-    if (c.plain == all)
-        return true;
-    return (!(c.flags & DEVICE_SHOWS_SEND) || is_ready(c, c.send_window, c.send_generation)) &&
-           (!(c.flags & DEVICE_SHOWS_RECV) || is_ready(c, c.recv_window, c.recv_generation));
+/* Whether members in other processes may touch this rank's buffers. */
+DEVICE bool has_windows(const device_call &c)
+{
+    return (c.flags & DEVICE_DIRECT) && !all_plain(c);
+}
+
+enum { WAY_OPEN, WAY_DIRECT, WAY_STAGED };
+
+/* Whether all members can reach what this rank has to show. Buffers become ready at any
+ * time, but all CTAs of a rank must say the same: they divide the work otherwise when it is
+ * direct, so what one leaves to the others would be done by nobody. The first of them to
+ * come decides; end_items() opens the way again. */
+DEVICE bool reachable(const device_call &c, meeting &m)
+{
+    if (!has_windows(c))
+        return c.flags & DEVICE_DIRECT;
+    if (THREAD == 0) {
+        bool send = !(c.flags & DEVICE_SHOWS_SEND) || is_ready(c, c.send_window, c.send_generation);
+        bool recv = !(c.flags & DEVICE_SHOWS_RECV) || is_ready(c, c.recv_window, c.recv_generation);
+        uint32_t mine = send && recv ? WAY_DIRECT : WAY_STAGED;
+        uint32_t first = swap_if(&own_table(c)->way, WAY_OPEN, mine);
+
+        m.way = first == WAY_OPEN ? mine : first;
+    }
+    __syncthreads();
+    return m.way == WAY_DIRECT;
 }
 
 /* An address of `member`, as it wrote it. */
@@ -346,13 +380,13 @@ DEVICE char *reach(const device_call &c, uint32_t member, uint64_t said)
         return (char *)said;
     if (window == 0)
         return nullptr;
-    return (char *)(own_table(c)->window[c.ranks[member]][window - 1] +
+    /* Past the L1 cache: a line of this table that was read before holds what was true then. */
+    return (char *)(load_relaxed(&own_table(c)->window[c.ranks[member]][window - 1]) +
                     (said & ((1ull << DEVICE_WINDOW_SHIFT) - 1)));
 }
 
 /* The speaker's part of enter(). */
-DEVICE uint32_t enter_with(const device_call &c, meeting &m, bool direct, bool &all_direct,
-                           bool &repeatable)
+DEVICE uint32_t enter_with(const device_call &c, meeting &m, bool direct, bool &all_direct)
 {
     speaker &s = m.speakers[THREAD];
     uint32_t rank = c.ranks[THREAD];
@@ -363,10 +397,8 @@ DEVICE uint32_t enter_with(const device_call &c, meeting &m, bool direct, bool &
     uint64_t send, recv, send_tag, recv_tag, old;
     uint32_t error;
 
-    uint64_t bits = (direct ? DEVICE_REACHABLE : 0) |
-                    (c.flags & DEVICE_IN_PLACE ? 0 : DEVICE_REPEATABLE);
-
-    store_line(&there->send, (plain ? c.send : c.send_window) | bits, tag);
+    store_line(&there->send, (plain ? c.send : c.send_window) | (direct ? DEVICE_REACHABLE : 0),
+               tag);
     store_line(&there->recv, plain ? c.recv : c.recv_window, tag);
     old = exchange(&table_of(c, THREAD)->claim[CTA][own_rank(c)], tag);
     announce(c, s.counts.calls);
@@ -390,18 +422,16 @@ DEVICE uint32_t enter_with(const device_call &c, meeting &m, bool direct, bool &
     if (send_tag != tag)
         return fail(c, DEVICE_DIFFERENT, (int)THREAD);
     all_direct = direct && (send & DEVICE_REACHABLE) != 0;
-    repeatable = (send & DEVICE_REPEATABLE) != 0;
-    m.send[THREAD] = reach(c, THREAD, send & ~(DEVICE_REACHABLE | DEVICE_REPEATABLE));
+    m.send[THREAD] = reach(c, THREAD, send & ~DEVICE_REACHABLE);
     m.recv[THREAD] = reach(c, THREAD, recv);
     return DEVICE_FINE;
 }
 
-/* Meets all members and learns where their buffers are. All threads; the same for all. */
-DEVICE uint32_t enter(const device_call &c, meeting &m)
+/* Meets all members and learns where their buffers are, and whether all can be touched, as
+ * this rank's can if it is `direct`. All threads; the same for all. */
+DEVICE uint32_t enter(const device_call &c, meeting &m, bool direct)
 {
-    bool direct = reachable(c);
     bool all_direct = direct;
-    bool repeatable = !(c.flags & DEVICE_IN_PLACE);
     bool odd;
     uint32_t error = DEVICE_FINE;
 
@@ -419,15 +449,13 @@ DEVICE uint32_t enter(const device_call &c, meeting &m)
         m.recv[THREAD] = (char *)c.recv;
     }
     if (speaks(c) && error == DEVICE_FINE)
-        error = enter_with(c, m, direct, all_direct, repeatable);
+        error = enter_with(c, m, direct, all_direct);
     all_direct = __syncthreads_and(all_direct);
-    repeatable = __syncthreads_and(repeatable);
     odd = error == DEVICE_FINE && THREAD < c.n &&
           ((uint64_t)m.send[THREAD] | (uint64_t)m.recv[THREAD] | c.block) % 16 != 0;
     odd = __syncthreads_or(odd);
     if (THREAD == 0) {
         m.direct = all_direct;
-        m.repeatable = repeatable;
         m.odd = odd;
     }
     return __syncthreads_or(error != DEVICE_FINE) ? DEVICE_REVOKED : DEVICE_FINE;

@@ -10,10 +10,8 @@
  * is `tile` bytes of every block where each member sends another block to each, otherwise
  * n tiles; CTA k of every member takes each G-th, from k on.
  *
- * Each CTA decides with its fellows alone, so while buffers are being mapped some may go
- * direct and others staged: the direct ones then do everything, and the others' strips are
- * done twice, to the same result. Where a call is in place the first would spoil the
- * second, so then direct CTAs, too, take their own strips alone. */
+ * All CTAs of all members go the same way: those of a rank see to it (reachable()), and
+ * each then hears the same of every member. */
 #ifndef ORIEL_OPS_CUDA_LARGE_CUH
 #define ORIEL_OPS_CUDA_LARGE_CUH
 
@@ -80,17 +78,18 @@ DEVICE uint32_t next_item(const device_call &c, uint64_t items)
     return gridDim.x * DEVICE_WARPS + atomicAdd(&own_table(c)->taken, 1);
 }
 
-/* The last of all CTAs sets the counts back. All threads, in every call that is
- * repeatable, whether or not the CTA took items. */
+/* The last of all CTAs sets the counts back, and opens the way. All threads, in every call
+ * that did not fail, whichever way it went. */
 DEVICE void end_items(const device_call &c, uint64_t items)
 {
-    if (!shares_items(items))
+    if (!shares_items(items) && !has_windows(c))
         return;
     __syncthreads();
     /* One who does not speak: nobody waits for the answer. */
     if (THREAD == DEVICE_THREADS - 1 && atomicAdd(&own_table(c)->done, 1) == gridDim.x - 1) {
         own_table(c)->taken = 0;
         own_table(c)->done = 0;
+        own_table(c)->way = WAY_OPEN;
     }
 }
 
@@ -347,40 +346,14 @@ DEVICE range warp_share(range r)
     return range{r.at + begin, left < share ? left : share};
 }
 
-/* Staged: before and after a strip's sum. */
-DEVICE uint32_t before_sum(const device_call &c, meeting &m, uint64_t at)
-{
-    if (m.direct)
-        return DEVICE_FINE;
-    stage_strip(c, m, clip(c, at, strip_bytes(c)));
-    return sync(c, m);
-}
-
-DEVICE uint32_t after_sum(const device_call &c, meeting &m, uint64_t at)
-{
-    uint32_t error = m.direct ? DEVICE_FINE : sync(c, m);
-    range all = clip(c, at, strip_bytes(c));
-
-    if (!m.direct && error == DEVICE_FINE && !scatters(c))
-        copy((char *)c.recv + all.at, m.stage[c.index] + DEVICE_STAGE_HALF, all.bytes);
-    return error;
-}
-
 /* Where the sum of `own`, of the strip from `at` on, comes from and goes to. */
 DEVICE sum_of sum_at(const device_call &c, const meeting &m, uint64_t at, range own)
 {
     bool one = scatters(c);
     uint64_t staged = own.at - at + (one ? (uint64_t)c.index * c.tile : 0);
-    sum_of sum = {m.send, own.at + (one ? c.index * c.block : 0), c.n,
-                  one ? 1 : c.n, &m.recv[one ? c.index : 0], own.at};
 
-    if (!m.direct) {
-        sum.from = m.stage;
-        sum.from_at = staged;
-        sum.to = one ? sum.to : m.stage;
-        sum.to_at = one ? sum.to_at : DEVICE_STAGE_HALF + staged;
-    }
-    return sum;
+    return one ? sum_of{m.stage, staged, c.n, 1, &m.recv[c.index], own.at}
+               : sum_of{m.stage, staged, c.n, c.n, m.stage, DEVICE_STAGE_HALF + staged};
 }
 
 /* Not inlined, since strips are the slower way. It holds no barrier, and must not: with
@@ -391,23 +364,28 @@ template <class C> SLOW void reduce_share(bool odd, const sum_of &r, uint32_t by
     reduce<C>(warp_lanes(), odd, r, bytes);
 }
 
-/* The strips of this CTA. */
+/* Staged: the strips of this CTA. */
 template <class C> DEVICE uint32_t reduce_strips(const device_call &c, meeting &m)
 {
     uint32_t error = DEVICE_FINE;
 
     FOR_STRIPS(at)
     {
-        error = before_sum(c, m, at);
+        range all = clip(c, at, strip_bytes(c));
+
+        stage_strip(c, m, all);
+        error = sync(c, m);
         if (error == DEVICE_FINE) {
             uint64_t first = scatters(c) ? 0 : (uint64_t)c.index * c.tile;
             range own = warp_share(clip(c, at + first, c.tile));
 
             reduce_share<C>(m.odd, sum_at(c, m, at, own), own.bytes);
-            error = after_sum(c, m, at);
+            error = sync(c, m);
         }
         if (error != DEVICE_FINE)
             return error;
+        if (!scatters(c))
+            copy((char *)c.recv + all.at, m.stage[c.index] + DEVICE_STAGE_HALF, all.bytes);
     }
     return error;
 }
@@ -436,13 +414,13 @@ template <class C> DEVICE void reduce_items(const device_call &c, const meeting 
 template <class C> DEVICE void large_reduce(const device_call &c)
 {
     __shared__ meeting m;
-    uint32_t error = enter(c, m);
+    uint32_t error = enter(c, m, reachable(c, m));
 
-    if (error == DEVICE_FINE && m.direct && m.repeatable)
+    if (error == DEVICE_FINE && m.direct)
         reduce_items<C>(c, m);
     else if (error == DEVICE_FINE)
         error = reduce_strips<C>(c, m);
-    if (error == DEVICE_FINE && m.repeatable)
+    if (error == DEVICE_FINE)
         end_items(c, count_items(c));
     if (error == DEVICE_FINE && m.direct)
         error = sync(c, m);
@@ -451,12 +429,12 @@ template <class C> DEVICE void large_reduce(const device_call &c)
 
 /* ---- what only copies -------------------------------------------------------------- */
 
-/* What this rank does of a strip of so many tiles: for all_gather and broadcast all that
- * others get by it. */
-DEVICE void copy_direct(const device_call &c, meeting &m, lanes l, uint64_t at, uint32_t tile)
+/* What a warp does of an item: for all_gather and broadcast all that others get of it. */
+DEVICE void copy_item(const device_call &c, meeting &m, uint64_t at)
 {
-    range r = clip(c, at, scatters(c) ? tile : c.n * tile);
-    range own = clip(c, at + (uint64_t)c.index * tile, tile);
+    lanes l = warp_lanes();
+    range r = clip(c, at, scatters(c) ? c.item : c.n * c.item);
+    range own = clip(c, at + (uint64_t)c.index * c.item, c.item);
 
     switch (c.kind) {
     case ALL_GATHER:
@@ -521,26 +499,21 @@ DEVICE void large_copy(const device_call &c)
 {
     __shared__ meeting m;
     const uint64_t items = count_items(c);
-    uint32_t error = enter(c, m);
+    uint32_t error = enter(c, m, reachable(c, m));
 
-    if (error == DEVICE_FINE && m.direct && m.repeatable) {
+    if (error == DEVICE_FINE && m.direct) {
         uint64_t strip = scatters(c) ? c.item : (uint64_t)c.n * c.item;
 
         for (uint32_t item = first_item(); item < items;) {
             uint32_t next = next_item(c, items);
 
-            copy_direct(c, m, warp_lanes(), item * strip, c.item);
+            copy_item(c, m, item * strip);
             item = __shfl_sync(~0u, next, 0);
-        }
-    } else if (error == DEVICE_FINE && m.direct) {
-        FOR_STRIPS(at)
-        {
-            copy_direct(c, m, cta_lanes(), at, c.tile);
         }
     } else if (error == DEVICE_FINE) {
         error = copy_staged(c, m);
     }
-    if (error == DEVICE_FINE && m.repeatable)
+    if (error == DEVICE_FINE)
         end_items(c, items);
     if (error == DEVICE_FINE && m.direct)
         error = sync(c, m);

@@ -110,15 +110,6 @@ static int may_be_direct(const oriel_comm *comm, const oriel_op *op)
     return comm->heap.header->direct && !(pulls && op->send == op->recv);
 }
 
-/* Whether a reduction reads what it writes; copies in place do so without harm, or are
- * never direct. */
-static int is_in_place(const oriel_op *op, int index)
-{
-    uintptr_t send = (uintptr_t)op->send + oriel_op_part(op, index);
-
-    return oriel_op_reduces(op) && send == (uintptr_t)op->recv;
-}
-
 static void describe_members(const oriel_group *group, const oriel_devices *devices,
                              device_call *call)
 {
@@ -132,17 +123,6 @@ static void describe_members(const oriel_group *group, const oriel_devices *devi
         if (comm->heap.ranks[rank].process == comm->process)
             call->plain |= 1ull << i;
     }
-}
-
-/* A graph that was captured when an address meant other memory must not find that mapped:
- * what comes next on the stream goes through the stages. */
-static oriel_place place_of(oriel_comm *comm, int rank, const void *at, size_t bytes, void *stream)
-{
-    oriel_place place = oriel_register(comm, rank, at, bytes);
-
-    if (place.stale != 0)
-        oriel_cu->fill(place.stale, 0, sizeof(uint32_t), stream);
-    return place;
 }
 
 /* What the others touch: see large.cuh. */
@@ -159,13 +139,13 @@ static void describe_windows(const oriel_group *group, int rank, const oriel_op 
                       : call->block * oriel_op_times(oriel_op_forms[op->kind].send, group->n);
 
     if (shows_send) {
-        oriel_place place = place_of(comm, rank, op->send, sent, stream);
+        oriel_place place = oriel_register(comm, rank, op->send, sent, stream);
         call->flags |= DEVICE_SHOWS_SEND;
         call->send_window = place.window;
         call->send_generation = place.generation;
     }
     if (shows_recv) {
-        oriel_place place = place_of(comm, rank, op->recv, call->recv_bytes, stream);
+        oriel_place place = oriel_register(comm, rank, op->recv, call->recv_bytes, stream);
         call->flags |= DEVICE_SHOWS_RECV;
         call->recv_window = place.window;
         call->recv_generation = place.generation;
@@ -206,9 +186,6 @@ static void describe_call(const oriel_group *group, int rank, const oriel_op *op
     call->flags = may_be_direct(comm, op) ? DEVICE_DIRECT : 0;
     if (devices->one_gpu)
         call->flags |= DEVICE_ONE_GPU;
-    /* Within a process all CTAs agree on the way: see large.cuh. */
-    if (!group->one_process && is_in_place(op, index))
-        call->flags |= DEVICE_IN_PLACE;
     describe_members(group, devices, call);
 }
 
@@ -443,18 +420,20 @@ oriel_status oriel_stream_settle(oriel_comm *comm, int rank, void *stream)
 
 oriel_status oriel_buffer_offer(oriel_comm *comm, int rank, const void *ptr, size_t bytes)
 {
-    const oriel_devices *devices;
+    const oriel_gpu *gpu;
     cu_context back;
+    oriel_status st = ORIEL_OK;
 
     if (comm == NULL || comm->devices == NULL)
         return oriel_fail(ORIEL_ERR_INVALID, "comm is NULL, or its ranks are CPUs");
-    devices = comm->devices;
     if (rank < comm->first_rank || rank >= comm->first_rank + comm->local_ranks)
         return oriel_fail(ORIEL_ERR_INVALID, "rank is %d; process %d holds ranks %d to %d", rank,
                           comm->process, comm->first_rank,
                           comm->first_rank + comm->local_ranks - 1);
-    oriel_cu->context_push(devices->ranks[rank - comm->first_rank].gpu->context);
-    oriel_register(comm, rank, ptr, bytes);
+    gpu = gpu_of(comm, rank);
+    oriel_cu->context_push(gpu->context);
+    if (oriel_register(comm, rank, ptr, bytes, gpu->stream).stale)
+        st = oriel_cuda_check(oriel_cu->stream_sync(gpu->stream), "marking a buffer that is gone");
     oriel_cu->context_pop(&back);
-    return ORIEL_OK;
+    return st;
 }

@@ -84,7 +84,9 @@ DEVICE piece own_piece(const device_call &c)
     return piece{at, (uint32_t)(left < 8 ? left : 8)};
 }
 
-DEVICE void small_send(const device_call &c, piece piece)
+/* A rank that has failed sends no more: it may not have heard its peers, who may still read
+ * what it would overwrite. */
+DEVICE void small_send(const device_call &c, piece piece, uint32_t error)
 {
     const char *send = (const char *)c.send + piece.at;
 
@@ -99,7 +101,7 @@ DEVICE void small_send(const device_call &c, piece piece)
 
         if (data)
             word = load_some(send + (scatters(c) ? p * c.block : 0), piece.bytes);
-        if (data || THREAD == 0)
+        if ((data || THREAD == 0) && error == DEVICE_FINE)
             store_line(slot_line(c, c.heap[p], own_rank(c), turn), word,
                        (uint64_t)c.hash << 32 | turn);
     }
@@ -143,7 +145,7 @@ template <class C> DEVICE void small_reduce(const device_call &c)
     accumulator<C, 1> sum;
     uint64_t word = 0;
 
-    small_send(c, piece);
+    small_send(c, piece, error);
     for (uint32_t p = 0; p < c.n && error == DEVICE_FINE; p++) {
         if (p == c.index)
             word = load_some(own, piece.bytes);
@@ -172,7 +174,7 @@ DEVICE void small_copy(const device_call &c)
 
     if (piece.bytes > 0 && wants(c, c.index))
         mine = load_some(send + (scatters(c) ? c.index * c.block : 0), piece.bytes);
-    small_send(c, piece);
+    small_send(c, piece, error);
     if (c.kind == PERMUTE && c.source < 0)
         store_some(recv, piece.bytes, 0);
     for (uint32_t p = 0; p < c.n && error == DEVICE_FINE; p++) {
