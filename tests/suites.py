@@ -350,4 +350,5 @@ SUITES = [suite_format, suite_layers, suite_docs, suite_headers, suite_model, su
           suite_static, suite_asan, suite_tsan, suite_valgrind, suite_fuzz, suite_multi,
           suite_fault, suite_multi_asan, suite_fault_asan, suite_gpu, suite_wheel, suite_examples,
           suite_jax]
-SOAK_SUITES = [suite_valgrind, suite_fuzz, suite_gpu, suite_multi, suite_fault, suite_jax]
+SOAK_SUITES = [suite_model, suite_valgrind, suite_fuzz, suite_gpu, suite_multi, suite_fault,
+               suite_jax]

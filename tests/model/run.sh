@@ -392,7 +392,7 @@ ROW
     # shellcheck disable=SC2086 # several words
     {
         cat "$place/log"
-        env $settings timeout 200 "$place/pan" -m20000 -w20
+        env $settings timeout 200 "$place/pan" -m20000 -w$table_bits
     } >log 2>&1
     judge "$name" "$breaks" log
     verdict=$?
@@ -407,7 +407,8 @@ ROW
 models=$(cd "$(dirname "$0")" && pwd)
 # Compiling takes longer than checking, and clang half as long as gcc.
 compiler=$(command -v clang || echo cc)
-memory=$([ "$SOAK" = 1 ] && echo 8192 || echo 1024)
+memory=1024 table_bits=20
+[ "$SOAK" = 1 ] && memory=8192 table_bits=24
 if [ "$1" = --row ]; then
     work=$3 only=$4
     check "$2"
