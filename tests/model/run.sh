@@ -357,7 +357,7 @@ judge() { # name breaks log
 # What a row's options are for, and where its checker is. Partial order reduction does not look at what `unless` may
 # cut off, so it is off where ranks die.
 place_of() { # name model options
-    words= settings= reduce=
+    words='' settings='' reduce=''
     for option in $3; do
         case $option in
         -D*) words="$words $option" ;;
