@@ -16,7 +16,6 @@
 #define CALLS 2
 #endif
 
-byte without;           /* the one rule that a mutant drops */
 byte kinds;             /* SMALL, LARGE, RAGGED: all calls are; 0: any of them */
 byte deadlines;         /* 1: one may fire in any wait of the first call; 2: of any, and
                          * the hosts pass failures on */
@@ -26,7 +25,7 @@ bit stranger;           /* something else may revoke the comm at any time */
 bit direct_only;        /* all buffers are mapped */
 bit mismatch;           /* the last rank asks for something else in its first call */
 
-#define KEEPS(rule) (without != rule)
+#include "rules.pml"
 
 #define ENTRY_CHECKS_ERROR      1
 #define GIVING_UP_TAKES_CLAIM   2
@@ -462,7 +461,6 @@ proctype killer()
 inline set_options()
 {
     c_code {
-        now.without = getenv("WITHOUT") ? atoi(getenv("WITHOUT")) : 0;
         now.kinds = getenv("KINDS") ? atoi(getenv("KINDS")) : 0;
         now.deadlines = getenv("DEADLINES") ? atoi(getenv("DEADLINES")) : 0;
         now.deaths = getenv("DEATHS") != 0;
@@ -478,6 +476,7 @@ init
     byte r;
 
     atomic {
+        choose_rules();
         set_options();
         for (r : 0 .. CALLS - 1) {
             if

@@ -11,12 +11,11 @@
 #define WINDOWS 2
 #endif
 
-byte without;           /* the one rule that a mutant drops */
 bit graph;              /* calls have the argument that the first was captured with */
 bit other;              /* the second call is on another address, and no graph's */
 byte remaps;            /* how often the memory may be replaced */
 
-#define KEEPS(rule) (without != rule)
+#include "rules.pml"
 
 #define READY_WHEN_MAPPED       1
 #define STALE_IS_MARKED         2
@@ -272,8 +271,8 @@ end:
 init
 {
     atomic {
+        choose_rules();
         c_code {
-            now.without = getenv("WITHOUT") ? atoi(getenv("WITHOUT")) : 0;
             now.graph = getenv("GRAPH") != 0;
             now.other = getenv("OTHER") != 0;
             now.remaps = getenv("REMAPS") ? atoi(getenv("REMAPS")) : 1;

@@ -310,13 +310,9 @@ ROWS
 mutants() { # name [model options]
     while IFS='|' read -r rule options breaks; do
         rule=${rule%% *}
-        case ${2:-$1} in
-        device | way | registrar) # a number, since it is read when the checker runs
-            without="WITHOUT=$(awk -v rule="$rule" '$1 == "#define" && $2 == rule { print $3 }' \
-                "$models/${2:-$1}.pml")" ;;
-        *) without=-DWITHOUT=$rule ;;
-        esac
-        echo "$1-without-$rule | ${2:-$1} | $without$3$options | $breaks"
+        number=$(awk -v rule="$rule" '$1 == "#define" && $2 == rule { print $3 }' \
+            "$models/${2:-$1}.pml" "$models/cell.pml")
+        echo "$1-without-$rule | ${2:-$1} | WITHOUT=${number%%[!0-9]*}$3$options | $breaks"
     done
 }
 
@@ -356,19 +352,16 @@ judge() { # name breaks log
 
 # What a row's options are for, and where its checker is. Partial order reduction does not look at what `unless` may
 # cut off, so it is off where ranks die.
-place_of() { # name model options
+place_of() { # model options
     words='' settings='' reduce=''
-    for option in $3; do
+    for option in $2; do
         case $option in
         -D*) words="$words $option" ;;
         *) settings="$settings $option" ;;
         esac
     done
-    case $3 in *DEATHS*) reduce=-DNOREDUCE ;; esac
-    case $2 in
-    device | way | registrar) place=$work/$2$(echo "$words$reduce" | tr ' ' '_') ;;
-    *) place=$work/$1 ;;
-    esac
+    case $2 in *DEATHS*) reduce=-DNOREDUCE ;; esac
+    place=$work/$1$(echo "$words$reduce" | tr ' ' '_')
 }
 
 # Compiles what place_of has said, unless another row has.
@@ -379,6 +372,7 @@ build() { # model
     # shellcheck disable=SC2086 # several words
     spin -a $words "$1.pml" >log 2>&1 &&
         $compiler -w $reduce -DSAFETY -DMEMLIM=$memory -o pan pan.c >>log 2>&1
+    rm -f pan.[bchmpt]
 }
 
 # One row.
@@ -386,7 +380,7 @@ check() { # row
     IFS='|' read -r name model options breaks <<ROW
 $(echo "$1" | sed 's/ *| */|/g; s/ *$//')
 ROW
-    place_of "$name" "$model" "$options"
+    place_of "$model" "$options"
     (flock 9 && build "$model") 9>>"$place.lock"
     mkdir "$work/$name.run" && cd "$work/$name.run" || exit 1
     # shellcheck disable=SC2086 # several words
@@ -400,7 +394,7 @@ ROW
         # shellcheck disable=SC2086
         env $settings "$place/pan" -r
     fi
-    cd "$work" && rm -rf "$name" "$name.run"
+    cd "$work" && rm -rf "$name.run"
     return $verdict
 }
 

@@ -13,11 +13,10 @@
 #define PIECES (2 * CTAS)       /* an item is one, a strip two */
 #endif
 
-byte without;           /* the one rule that a mutant drops */
 bit twice;              /* a piece may be done twice, as where no call is in place */
 bit both;               /* both ranks' buffers become reachable meanwhile, not one's alone */
 
-#define KEEPS(rule) (without != rule)
+#include "rules.pml"
 
 #define ONE_DECIDES_FOR_ALL 1
 #define ONE_THREAD_LOOKS    2
@@ -160,8 +159,8 @@ init
     byte r, k;
 
     atomic {
+        choose_rules();
         c_code {
-            now.without = getenv("WITHOUT") ? atoi(getenv("WITHOUT")) : 0;
             now.both = getenv("BOTH") != 0;
             now.twice = getenv("TWICE") != 0;
         };
