@@ -67,7 +67,22 @@ def suite_headers(session):
                    "-fsyntax-only", "-I", ROOT / "include", "-I", ROOT / "src", header)
              for header in c_files("src", suffixes=(".h",)) if is_guarded(header)]
     bad = [case for case in inner if case.outcome == FAILED]
-    return cases + (bad or [Case("headers/inner", PASSED)])
+    return cases + check_both(session) + (bad or [Case("headers/inner", PASSED)])
+
+
+def check_both(session):
+    """kernel.h and oriel.h in one file, in either order: overloads in C++, in C a sentence."""
+    cases = []
+    for names in (("kernel", "oriel"), ("oriel", "kernel")):
+        words = [word for name in names for word in ("-include", f"oriel/{name}.h")]
+        words += ["-I", ROOT / "include", "-fsyntax-only"]
+        cases.append(check(session, f"headers/{'-'.join(names)}-c++17", "g++", "-x", "c++",
+                           "-std=c++17", "-Wall", "-Wextra", "-Werror", *words, "/dev/null"))
+        status, output = session.sh("gcc", "-x", "c", "-std=c11", *words, "/dev/null")
+        said = status != 0 and "each have an oriel_barrier" in output
+        cases.append(Case(f"headers/{'-'.join(names)}-c11", PASSED if said else FAILED,
+                          "" if said else last_lines(output, 3)))
+    return cases
 
 
 def is_guarded(header):
@@ -335,4 +350,5 @@ SUITES = [suite_format, suite_layers, suite_docs, suite_headers, suite_model, su
           suite_static, suite_asan, suite_tsan, suite_valgrind, suite_fuzz, suite_multi,
           suite_fault, suite_multi_asan, suite_fault_asan, suite_gpu, suite_wheel, suite_examples,
           suite_jax]
-SOAK_SUITES = [suite_valgrind, suite_fuzz, suite_gpu, suite_multi, suite_fault, suite_jax]
+SOAK_SUITES = [suite_model, suite_valgrind, suite_fuzz, suite_gpu, suite_multi, suite_fault,
+               suite_jax]

@@ -40,6 +40,10 @@
 #ifndef ORIEL_KERNEL_H
 #define ORIEL_KERNEL_H
 
+#if defined(ORIEL_ORIEL_H) && !defined(__cplusplus)
+#error "oriel/kernel.h and oriel/oriel.h each have an oriel_barrier: include one in a C file"
+#endif
+
 #include <oriel/kernel_atomics.h> /* oriel_atomic_add, oriel_load and so on */
 #include <oriel/kernel_cuda.h>
 #include <oriel/kernel_types.h>

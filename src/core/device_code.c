@@ -106,8 +106,19 @@ oriel_status oriel_device_code_compile(int part, int arch, void **cubin_p, size_
 
 /* ---- on disk ------------------------------------------------------------------------- */
 
-/* By everything the code depends on; NVRTC need not even be there. */
-static void name_file(int part, int arch, char *path, size_t len)
+/* "13.0"; "": there is none. */
+static void find_version(char *out, size_t len)
+{
+    const cu_nvrtc *nvrtc;
+    int major = 0;
+    int minor = 0;
+
+    out[0] = '\0';
+    if (oriel_nvrtc_open(&nvrtc) == ORIEL_OK && nvrtc->version(&major, &minor) == 0)
+        snprintf(out, len, "%d.%d", major, minor);
+}
+
+void oriel_device_code_name(int part, int arch, const char *version, char *path, size_t len)
 {
     const char *folder = oriel_config_string(ORIEL_OPT_CACHE);
     const char *home = getenv("HOME");
@@ -120,6 +131,7 @@ static void name_file(int part, int arch, char *path, size_t len)
     oriel_sha256_begin(&hash);
     for (int i = 0; i < s.n; i++)
         oriel_sha256_update(&hash, s.texts[i], strlen(s.texts[i]) + 1);
+    oriel_sha256_update(&hash, version, strlen(version));
     oriel_sha256_end(&hash, digest);
     if (folder[0] != '\0')
         snprintf(path, len, "%s", folder);
@@ -180,16 +192,21 @@ struct job {
 static void *make_part(void *arg)
 {
     struct job *job = arg;
+    char version[32];
     char path[512];
 
-    name_file(job->part, job->arch, path, sizeof path);
+    find_version(version, sizeof version);
+    oriel_device_code_name(job->part, job->arch, version, path, sizeof path);
     if (read_code(path, &job->cubin, &job->bytes) == 0)
         return NULL;
     job->status = oriel_device_code_compile(job->part, job->arch, &job->cubin, &job->bytes);
-    if (job->status == ORIEL_OK)
-        write_code(path, job->cubin, job->bytes);
-    else
+    if (job->status != ORIEL_OK) {
         snprintf(job->text, sizeof job->text, "%s", oriel_last_error());
+        return NULL;
+    }
+    write_code(path, job->cubin, job->bytes);
+    oriel_device_code_name(job->part, job->arch, "", path, sizeof path);
+    write_code(path, job->cubin, job->bytes);
     return NULL;
 }
 

@@ -1,6 +1,6 @@
 /* The kernels of a device: compiled by NVRTC for its architecture when a process first
- * needs them, kept on disk by content, loaded whole. Loading later could deadlock: it may
- * wait for kernels of the context, and those for the rank that loads. */
+ * needs them, kept on disk by content and compiler, loaded whole. Loading later could deadlock: it
+ * may wait for kernels of the context, and those for the rank that loads. */
 #ifndef ORIEL_CORE_DEVICE_CODE_H
 #define ORIEL_CORE_DEVICE_CODE_H
 
@@ -22,5 +22,8 @@ oriel_status oriel_device_code_load(const oriel_gpu *gpu, const oriel_device_cod
 enum { DEVICE_PARTS = 7 };
 /* Compiles one part, without any device. *cubin_p is the caller's to release. */
 oriel_status oriel_device_code_compile(int part, int arch, void **cubin_p, size_t *bytes_p);
+/* The file that keeps it, by everything it depends on. `version` of NVRTC; "": the last that
+ * was made, for a process that finds no NVRTC. */
+void oriel_device_code_name(int part, int arch, const char *version, char *path, size_t len);
 
 #endif

@@ -105,6 +105,7 @@ static int add_export(oriel_comm *comm, oriel_device_rank *rank, cu_ptr at, uint
     e->id = id;
     e->base = base;
     e->bytes = bytes;
+    e->fd = -1;
     e->generation = e->generation / 2 * 2 + 1 + (e->generation != 0 ? 2 : 0);
     atomic_store(&e->state, WANTED);
     if (i >= rank->num_exports)
@@ -394,10 +395,10 @@ oriel_status oriel_registrar_start(oriel_comm *comm)
 static void close_exports(oriel_device_rank *r)
 {
     for (int i = 0; r->exports != NULL && i < r->num_exports; i++) {
-        uint32_t state = atomic_load(&r->exports[i].state);
+        const oriel_export *e = &r->exports[i];
 
-        if (state == SHOWN || state == READY || state == WITHDRAWN)
-            oriel_sys_now->close(r->exports[i].fd);
+        if (atomic_load(&e->state) != FREE && e->fd >= 0)
+            oriel_sys_now->close(e->fd);
     }
     oriel_sys_now->release(r->exports);
 }

@@ -32,6 +32,18 @@ def compile_for(path, arch, **defines):
         assert f"oriel_entry_{signature.name}".encode() in cubin
 
 
+def test_what_is_kept_is_of_one_nvrtc(monkeypatch, tmp_path):
+    compiled = []
+    paths = []
+    source = _source.read(FILES[0], {})
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(_nvrtc, "compile", lambda *args: compiled.append(args) or b"code")
+    for version in ((13, 0), (13, 1), (13, 0)):
+        monkeypatch.setattr(_nvrtc, "version", lambda version=version: version)
+        paths.append(_build.for_cuda(source, "sm_90"))
+    assert len(compiled) == 2 and paths[0] == paths[2] != paths[1]
+
+
 # What users start from is compiled for all, what the tests call for one.
 CASES = [(path, arch) for path in FILES for arch in ARCHITECTURES
          if SOAK or path.parent != KERNELS or arch == "sm_90"]

@@ -10,11 +10,8 @@
 #ifndef DEATHS
 #define DEATHS 0        /* 1: a ringer may die between any two steps; the watch tells */
 #endif
-#ifndef WITHOUT
-#define WITHOUT 0       /* the one rule that a mutant drops */
-#endif
 
-#define KEEPS(rule) (WITHOUT != rule)
+#include "rules.pml"
 #define STATE_BEFORE_SLEEPERS 1 /* the fence of the ringer */
 #define ANNOUNCE_BEFORE_LOOK  2 /* and that of the sleeper */
 #define LOOK_ONCE_MORE        3
@@ -155,6 +152,7 @@ end:
 init
 {
     atomic {
+        choose_rules();
         run sleeper(0, 1);
         run sleeper(1, 2);
         run ringer(0);

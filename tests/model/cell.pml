@@ -50,9 +50,6 @@
 #ifndef COARSE
 #define COARSE 0        /* 1: what stands TOGETHER is one step, to save states */
 #endif
-#ifndef WITHOUT
-#define WITHOUT 0       /* the one rule that a mutant drops */
-#endif
 
 #if COARSE
 #define TOGETHER atomic
@@ -66,7 +63,7 @@
 #define NONE   255
 
 /* The rules. run.sh drops each in turn and demands that an error is found. */
-#define KEEPS(rule) (WITHOUT != rule)
+#include "rules.pml"
 
 #define REVOKE_CHECKS_COMMIT    1
 #define REVOKE_IS_ONE_STEP      2
@@ -551,6 +548,7 @@ inline world_run()
     byte r, c;
 
     atomic {
+        choose_rules();
         for (r : 0 .. N - 1) {
             for (c : 0 .. CALLERS - 1) {
                 run rank(r, c)

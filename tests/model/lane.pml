@@ -47,13 +47,10 @@
 #ifndef STRANGER
 #define STRANGER 0      /* 1: something else may revoke the comm at any time */
 #endif
-#ifndef WITHOUT
-#define WITHOUT 0       /* the one rule that a mutant drops */
-#endif
 
 #define FAULTS (DEATHS || DEADLINES || MISMATCH || STRANGER)
 
-#define KEEPS(rule) (WITHOUT != rule)
+#include "rules.pml"
 
 #define FENCE_BEFORE_SEAL      1
 #define ALL_THERE_READS_SEAL   2
@@ -594,6 +591,7 @@ init
     byte r;
 
     atomic {
+        choose_rules();
         for (r : 0 .. N - 1) {
             run member(r)
         }

@@ -7,10 +7,7 @@
  * other, and only then turn to the calls that the other two have started, whose
  * groups they are first in. Two started calls are stepped in any order. */
 
-#ifndef WITHOUT
-#define WITHOUT 0       /* the one rule that a mutant drops */
-#endif
-#define KEEPS(rule) (WITHOUT != rule)
+#include "rules.pml"
 
 #define HALF_IS_THE_OWNERS 1
 
@@ -86,6 +83,7 @@ proctype starting(byte me)
 init
 {
     atomic {
+        choose_rules();
         run blocking(0);
         run blocking(1);
         run starting(2);

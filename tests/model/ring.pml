@@ -11,10 +11,7 @@
 #ifndef ROOTED
 #define ROOTED 0        /* 1: each needs the one before it, the first the last; 3 members */
 #endif
-#ifndef WITHOUT
-#define WITHOUT 0       /* the one rule that a mutant drops */
-#endif
-#define KEEPS(rule) (WITHOUT != rule)
+#include "rules.pml"
 
 #define WHO_FINDS_FULL_RINGS   1
 #define FENCE_BEFORE_SLEEPERS  2
@@ -138,6 +135,7 @@ init
     byte r;
 
     atomic {
+        choose_rules();
         for (r : 0 .. N - 1) {
             run member(r)
         }

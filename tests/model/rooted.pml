@@ -42,13 +42,10 @@
 #ifndef STRANGER
 #define STRANGER 0      /* 1: something else may revoke the comm at any time */
 #endif
-#ifndef WITHOUT
-#define WITHOUT 0       /* the one rule that a mutant drops */
-#endif
 
 #define FAULTS (DEATHS || DEADLINES || MISMATCH || STRANGER)
 
-#define KEEPS(rule) (WITHOUT != rule)
+#include "rules.pml"
 
 #define SUCCESS_NEEDS_SOURCE    1
 #define RECORDS_ARE_COMPARED    2
@@ -319,6 +316,7 @@ init
     byte r;
 
     atomic {
+        choose_rules();
         for (r : 0 .. N - 1) {
             run member(r)
         }

@@ -4,11 +4,13 @@
 # for. Prints "PASS name (...)" or "FAIL name (...)" for each; exit 0, 1, or 77
 # when a tool is missing.
 #
-#   run.sh         all
+#   run.sh         all; with SOAK=1 also those that take long
 #   run.sh NAME    that one, with the steps that lead to the error, if any
 
-# name | model | options | what breaks (mutants only)
+# name | model | options | what breaks (mutants only). Options NAME=VALUE are read when the
+# checker runs, so that it is compiled once for all rows that differ in them alone.
 table() {
+    [ "$SOAK" = 1 ] && soak_rows
     cat <<'ROWS'
 eager-reuse              | eager  | |
 eager-other-record       | eager  | -DSAME_RECORD=0 |
@@ -101,6 +103,20 @@ paired-late              | rooted | -DPAIRED=1 -DRING=1 -DDEADLINES=1 -DABSENT=1
 paired-late-chain        | rooted | -DPAIRED=1 -DDEADLINES=1 -DABSENT=1 -DN=3 -DOPS=1 |
 paired-death             | rooted | -DPAIRED=1 -DDEATHS=1 -DOPS=2 |
 paired-revoked           | rooted | -DPAIRED=1 -DSTRANGER=1 |
+device-small             | device | KINDS=1 |
+device-small-late        | device | KINDS=1 DEADLINES=2 |
+device-small-death       | device | KINDS=1 DEATHS=1 |
+device-small-mismatch    | device | KINDS=1 MISMATCH=1 |
+device-small-revoked     | device | KINDS=1 STRANGER=1 |
+device-large             | device | KINDS=2 |
+device-large-late        | device | KINDS=2 DEADLINES=1 ABSENT=1 DIRECT_ONLY=1 |
+device-large-mismatch    | device | KINDS=2 MISMATCH=1 |
+device-large-revoked     | device | KINDS=2 STRANGER=1 DIRECT_ONLY=1 |
+device-ragged-late       | device | KINDS=3 DEADLINES=1 ABSENT=1 DIRECT_ONLY=1 |
+way                      | way    | |
+registrar                | registrar | |
+registrar-graph          | registrar | GRAPH=1 |
+registrar-graph-other    | registrar | GRAPH=1 OTHER=1 |
 ROWS
     mutants eager <<'ROWS'
 REVOKE_CHECKS_COMMIT    | -DDEADLINES=1 | agreement
@@ -233,12 +249,70 @@ FAILURE_ABORTS_COMM     | -DDEADLINES=1 -DN=3 -DOPS=1 | touch
 IN_PLACE_SHOWS_A_COPY   | -DRING=1 | touch
 NOTHING_READ_OF_THE_DEAD | -DDEATHS=1 | touch
 ROWS
+    mutants device <<'ROWS'
+ENTRY_CHECKS_ERROR      | KINDS=2 STRANGER=1 DIRECT_ONLY=1 | touch
+GIVING_UP_TAKES_CLAIM   | KINDS=2 DEADLINES=1 ABSENT=1 DIRECT_ONLY=1 | return
+CLAIM_IS_LOOKED_AT      | KINDS=2 DEADLINES=1 DIRECT_ONLY=1 | touch
+WHO_CAME_IS_WAITED_FOR  | KINDS=2 DEADLINES=1 DIRECT_ONLY=1 | touch
+EXIT_AFTER_LAST_TOUCH   | KINDS=3 DEADLINES=1 DIRECT_ONLY=1 | touch
+FAR_AHEAD_SETS_ERROR    | KINDS=2 STRANGER=1 DIRECT_ONLY=1 | touch
+FAR_AHEAD_IS_SEEN       | KINDS=2 DEADLINES=1 | payload
+MEETING_AFTER_TOUCH     | KINDS=3 DIRECT_ONLY=1 | touch
+MEETING_AFTER_STAGING   | KINDS=2 | payload
+ALL_GO_ONE_WAY          | KINDS=2 | return
+RECORDS_ARE_COMPARED    | KINDS=2 MISMATCH=1 | mismatch
+FAILED_SEND_NOTHING     | KINDS=1 STRANGER=1 | payload
+TWO_SLOTS               | KINDS=1 | return
+WAIT_POLLS_ABORT        | KINDS=1 DEATHS=1 | return
+WAIT_HAS_DEADLINE       | KINDS=1 DEADLINES=1 ABSENT=1 | return
+ROWS
+    mutants way <<'ROWS'
+ONE_DECIDES_FOR_ALL     | | twice
+ONE_THREAD_LOOKS        | | twice
+THE_LAST_RESETS         | | twice
+COUNTED_AFTER_TAKING    | | twice
+ROWS
+    mutants way-repeatable way ' TWICE=1' <<'ROWS'
+ONE_DECIDES_FOR_ALL     | | left-out
+ROWS
+    mutants registrar <<'ROWS'
+READY_WHEN_MAPPED       | | touch
+STALE_IS_MARKED         | GRAPH=1 | touch
+STALE_HAS_ITS_WORD      | GRAPH=1 | touch
+STALE_STATES_ARE_MARKED | GRAPH=1 | touch
+GENERATIONS_ARE_NEW     | GRAPH=1 OTHER=1 | touch
+CLEARED_BEFORE_TOLD     | GRAPH=1 | touch
+FREE_WHEN_ALL_KNOW      | | touch
+ROWS
+}
+
+# Minutes, all together.
+soak_rows() {
+    cat <<'ROWS'
+device-large-late-any    | device | KINDS=2 DEADLINES=2 ABSENT=1 |
+device-large-death       | device | KINDS=2 DEATHS=1 |
+device-large-revoked-any | device | KINDS=2 STRANGER=1 |
+device-ragged-late-any   | device | KINDS=3 DEADLINES=2 ABSENT=1 |
+device-ragged-death      | device | KINDS=3 DEATHS=1 |
+device-mixed             | device | |
+device-mixed-late        | device | DEADLINES=1 ABSENT=1 |
+device-mixed-revoked     | device | STRANGER=1 |
+device-small-three       | device | -DN=3 KINDS=1 DEADLINES=1 ABSENT=1 |
+device-small-three-calls | device | -DCALLS=3 KINDS=1 DEADLINES=2 |
+device-large-three       | device | -DN=3 -DCALLS=1 KINDS=2 DEADLINES=1 DIRECT_ONLY=1 |
+way-both                 | way    | BOTH=1 |
+way-more-pieces          | way    | -DPIECES=8 |
+registrar-remaps         | registrar | GRAPH=1 REMAPS=2 |
+registrar-remaps-other   | registrar | GRAPH=1 OTHER=1 REMAPS=2 |
+ROWS
 }
 
 mutants() { # name [model options]
     while IFS='|' read -r rule options breaks; do
         rule=${rule%% *}
-        echo "$1-without-$rule | ${2:-$1} | -DWITHOUT=$rule$3$options | $breaks"
+        number=$(awk -v rule="$rule" '$1 == "#define" && $2 == rule { print $3 }' \
+            "$models/${2:-$1}.pml" "$models/cell.pml")
+        echo "$1-without-$rule | ${2:-$1} | WITHOUT=${number%%[!0-9]*}$3$options | $breaks"
     done
 }
 
@@ -247,12 +321,14 @@ message_of() {
     case $1 in
     agreement) echo 'assertion violated.*g_result' ;;
     success) echo 'assertion violated.*state(\[s\])?==8' ;;
-    payload) echo 'assertion violated.*(g_op|payload)' ;;
-    mismatch) echo 'assertion violated.*(why==3|!=s|record)' ;;
+    payload) echo 'assertion violated.*(g_op|payload|g_wrong)' ;;
+    mismatch) echo 'assertion violated.*(why==3|!=s|record|mismatch)' ;;
     later) echo 'assertion violated.*g_late' ;;
     freed) echo 'assertion violated.*(used|taken|g_inside|left)' ;;
     slots) echo 'assertion violated.*(slot|slice)' ;;
-    touch) echo 'assertion violated.*(buffer|g_wrong)' ;;
+    touch) echo 'assertion violated.*(buffer|g_wrong|imported)' ;;
+    twice) echo 'assertion violated.*wrote.*==\(call-1' ;;
+    left-out) echo 'assertion violated.*wrote.*>=call' ;;
     leak) echo 'assertion violated.*sleepers' ;;
     return) echo 'invalid end state' ;;
     esac
@@ -274,41 +350,65 @@ judge() { # name breaks log
     fi
 }
 
-# One row. Partial order reduction does not look at what `unless` may cut off, so
-# it is off where ranks die.
+# What a row's options are for, and where its checker is. Partial order reduction does not look at what `unless` may
+# cut off, so it is off where ranks die.
+place_of() { # model options
+    words='' settings='' reduce=''
+    for option in $2; do
+        case $option in
+        -D*) words="$words $option" ;;
+        *) settings="$settings $option" ;;
+        esac
+    done
+    case $2 in *DEATHS*) reduce=-DNOREDUCE ;; esac
+    place=$work/$1$(echo "$words$reduce" | tr ' ' '_')
+}
+
+# Compiles what place_of has said, unless another row has.
+build() { # model
+    mkdir -p "$place" && cd "$place" || exit 1
+    [ -f pan ] && return
+    cp "$models"/*.pml .
+    # shellcheck disable=SC2086 # several words
+    spin -a $words "$1.pml" >log 2>&1 &&
+        $compiler -w $reduce -DSAFETY -DMEMLIM=$memory -o pan pan.c >>log 2>&1
+    rm -f pan.[bchmpt]
+}
+
+# One row.
 check() { # row
     IFS='|' read -r name model options breaks <<ROW
 $(echo "$1" | sed 's/ *| */|/g; s/ *$//')
 ROW
-    dir=$work/$name
-    flags=
-    case $options in *DEATHS*) flags=-DNOREDUCE ;; esac
-    mkdir "$dir" && cd "$dir" && cp "$models"/*.pml . || exit 1
-    # shellcheck disable=SC2086 # options are several words
+    place_of "$model" "$options"
+    (flock 9 && build "$model") 9>>"$place.lock"
+    mkdir "$work/$name.run" && cd "$work/$name.run" || exit 1
+    # shellcheck disable=SC2086 # several words
     {
-        spin -a $options "$model.pml" &&
-            $compiler -w $flags -DSAFETY -DMEMLIM=1024 -o pan pan.c &&
-            timeout 200 ./pan -m20000 -w20
+        cat "$place/log"
+        env $settings timeout 200 "$place/pan" -m20000 -w$table_bits
     } >log 2>&1
     judge "$name" "$breaks" log
     verdict=$?
-    if [ "$only" = 1 ] && [ -f "$model.pml.trail" ]; then
+    if [ "$only" = 1 ] && ls ./*.trail >/dev/null 2>&1; then
         # shellcheck disable=SC2086
-        spin -t -p $options "$model.pml"
+        env $settings "$place/pan" -r
     fi
-    cd "$work" && rm -rf "$dir"
+    cd "$work" && rm -rf "$name.run"
     return $verdict
 }
 
 models=$(cd "$(dirname "$0")" && pwd)
 # Compiling takes longer than checking, and clang half as long as gcc.
 compiler=$(command -v clang || echo cc)
+memory=1024 table_bits=20
+[ "$SOAK" = 1 ] && memory=8192 table_bits=24
 if [ "$1" = --row ]; then
     work=$3 only=$4
     check "$2"
     exit
 fi
-for tool in spin cc timeout xargs; do
+for tool in spin cc timeout xargs flock; do
     if ! command -v $tool >/dev/null; then
         echo "SKIP model: $tool is not installed"
         exit 77
@@ -323,4 +423,4 @@ if [ -z "$rows" ]; then
     exit 1
 fi
 echo "$rows" | tr '\n' '\0' |
-    xargs -0 -P "${JOBS:-2}" -I ROW sh "$models/run.sh" --row ROW "$work" $# || exit 1
+    xargs -0 -P "${JOBS:-2}" -I ROW sh "$models/run.sh" --row ROW "$work" "$(echo "$rows" | wc -l)" || exit 1

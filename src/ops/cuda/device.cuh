@@ -293,7 +293,7 @@ SLOW void poison(const device_call &c)
 /* What a speaker knows. */
 struct speaker {
     device_counts counts;
-    uint32_t exit; /* what `synced` is when the member has left, at the earliest */
+    uint32_t exit; /* what `synced` is when the member has touched all it will, at the earliest */
     bool claimed;  /* the member has seen this rank come: it may touch its buffers */
 };
 
@@ -491,8 +491,11 @@ DEVICE uint32_t sync(const device_call &c, meeting &m)
 
         signal(c, round);
         error = spin(c, THREAD, [&] { return has_come(c, round); });
-        if (error == DEVICE_FINE && has_come(c, round + FAR_AHEAD / 2))
+        if (error == DEVICE_FINE && has_come(c, round + FAR_AHEAD / 2)) {
+            /* The next call may be on the stream: it would meet what is left of this one. */
+            swap_if(&own_table(c)->error, DEVICE_FINE, DEVICE_REVOKED);
             error = DEVICE_REVOKED;
+        }
     }
     return __syncthreads_or(error != DEVICE_FINE) ? DEVICE_REVOKED : DEVICE_FINE;
 }

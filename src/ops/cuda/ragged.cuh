@@ -163,6 +163,9 @@ DEVICE void ragged(const device_call &c)
     if (THREAD == 0)
         longest = 0;
     error = enter(c, m, reachable(c, m));
+    /* Buffers are touched after a first meeting, and until a second. */
+    if (error == DEVICE_FINE && m.direct && speaks(c))
+        m.speakers[THREAD].exit++;
     if (error == DEVICE_FINE) {
         error = tell_slices(c, &longest);
         error = __syncthreads_or(error != DEVICE_FINE) ? DEVICE_REVOKED : DEVICE_FINE;
