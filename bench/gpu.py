@@ -119,6 +119,16 @@ def beside_nccl(result, layout, way):
                      most_of_nccl(nbytes, way))  # fmt: skip
 
 
+def beyond_memory(result, row):
+    """Where the bar asks for more than a copy's bandwidth: what that would give."""
+    copy = find(result, row.layout, "copy", 256 * MIB)
+    if copy is None or row.bytes < 16 * MIB:
+        return ""
+    at_best = MOVED["all_reduce"](row.layout[0]) * row.bytes / (2 * 256 * MIB / copy)
+    ratio = at_best / min(row.plain, row.window)
+    return f" (a copy's bandwidth gives {ratio:.2f})" if ratio > row.most else ""
+
+
 def nccl_layouts(result):
     found = {(s["ranks"], s["processes"]) for s in samples(result, "nccl all_reduce")}
     return [layout for layout in layouts(result) if layout in found]
@@ -129,9 +139,9 @@ def nccl_bars(result):
         for way in WAYS:
             for row in beside_nccl(result, layout, way):
                 if row.most is not None:
-                    yield Bar(f"all_reduce, {way}", layout_text(layout), row.bytes,
-                              f"at most {row.most:g} of NCCL", f"{row.ratio:.2f}",
-                              row.ratio <= row.most)  # fmt: skip
+                    limit = f"at most {row.most:g} of NCCL{beyond_memory(result, row)}"
+                    yield Bar(f"all_reduce, {way}", layout_text(layout), row.bytes, limit,
+                              f"{row.ratio:.2f}", row.ratio <= row.most)  # fmt: skip
 
 
 # ---- inside jit --------------------------------------------------------------------------
