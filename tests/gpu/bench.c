@@ -92,8 +92,8 @@ static void measure(oriel_comm *comm, int rank, const struct bench *b, size_t by
     double counted = counted_bytes(b->kind, (double)bytes, comm->size);
     double m;
 
-    timing_take(comm, rank, stream, bytes, graphs, &way, 1);
-    m = way.seconds[TIMING_SAMPLES / 2];
+    timing_take(comm, rank, stream, bytes, graphs, (timing_range){0, TIMING_SAMPLES}, &way, 1);
+    m = timing_median(way.seconds, TIMING_SAMPLES);
     if (rank == 0) {
         printf("bench %s %d ranks in %d processes %s %zu bytes: %.2f us (%.2f to %.2f), %.0f GB/s, "
                "%.1f %% of copy\n",

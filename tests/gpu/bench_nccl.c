@@ -12,7 +12,10 @@
 #include "support/ranks.h"
 #include "support/timing.h"
 
-enum { MOST = 256 << 20, WAYS = 3 };
+/* What limits small calls is how fast threads launch, which changes from one moment to the
+ * next: so the sizes are gone through several times. */
+enum { MOST = 256 << 20, WAYS = 3, SIZES = 10, PASSES = 3 };
+_Static_assert(TIMING_SAMPLES % PASSES == 0, "all samples are taken");
 
 struct way {
     oriel_group *group; /* NULL: NCCL's */
@@ -66,12 +69,28 @@ static void check(const struct way *w, int size, cu_stream stream, float *host)
     }
 }
 
-static void report(const oriel_comm *comm, const timing_way *ways, int graphs, size_t bytes)
+static size_t size_of(int s)
+{
+    return (size_t)1 << (10 + 2 * s);
+}
+
+static void check_all(oriel_comm *comm, int rank, struct way *args, cu_stream stream, float *host)
+{
+    for (int s = 0; s < SIZES; s++) {
+        for (int w = 0; w < WAYS; w++) {
+            CHECK_OK(oriel_barrier(oriel_comm_world(comm), rank));
+            args[w].bytes = size_of(s);
+            check(&args[w], comm->size, stream, host);
+        }
+    }
+}
+
+static void report(const oriel_comm *comm, timing_way *ways, int graphs, size_t bytes)
 {
     double us[WAYS];
 
     for (int w = 0; w < WAYS; w++) {
-        us[w] = 1e6 * ways[w].seconds[TIMING_SAMPLES / 2];
+        us[w] = 1e6 * timing_median(ways[w].seconds, TIMING_SAMPLES);
         timing_print(comm, &ways[w], graphs, bytes);
     }
     printf("bench beside NCCL: %d ranks in %d processes, %s %9zu bytes: %7.2f us; NCCL %7.2f, "
@@ -81,27 +100,40 @@ static void report(const oriel_comm *comm, const timing_way *ways, int graphs, s
     fflush(stdout);
 }
 
-static void measure(oriel_comm *comm, int rank, struct way *args, size_t bytes, cu_stream stream,
-                    float *host)
+static void take(oriel_comm *comm, int rank, struct way *args, timing_way *ways, int graphs,
+                 size_t bytes, int pass, cu_stream stream)
 {
-    timing_way ways[WAYS] = {
-        {.op = "all_reduce", .fields = ", \"beside\": \"nccl\""},
-        {.op = "nccl all_reduce", .fields = ", \"memory\": \"plain\""},
-        {.op = "nccl all_reduce", .fields = ", \"memory\": \"window\""},
+    static const timing_way empty[WAYS] = {
+        {.op = "all_reduce", .fields = ", \"beside\": \"nccl\"", .call = call},
+        {.op = "nccl all_reduce", .fields = ", \"memory\": \"plain\"", .call = call},
+        {.op = "nccl all_reduce", .fields = ", \"memory\": \"window\"", .call = call},
     };
+    const int count = TIMING_SAMPLES / PASSES;
 
+    for (int w = 0; w < WAYS && pass == 0; w++)
+        ways[w] = empty[w];
     for (int w = 0; w < WAYS; w++) {
         args[w].bytes = bytes;
-        ways[w].call = call;
         ways[w].arg = &args[w];
-        check(&args[w], comm->size, stream, host);
-        CHECK_OK(oriel_barrier(oriel_comm_world(comm), rank));
     }
-    for (int graphs = 0; graphs < 2; graphs++) {
-        timing_take(comm, rank, stream, bytes, graphs, ways, WAYS);
-        if (rank == 0)
-            report(comm, ways, graphs, bytes);
+    timing_take(comm, rank, stream, bytes, graphs, (timing_range){pass * count, count}, ways, WAYS);
+}
+
+static void measure(oriel_comm *comm, int rank, struct way *args, cu_stream stream)
+{
+    timing_way(*table)[2][WAYS] = calloc(SIZES, sizeof *table);
+
+    for (int pass = 0; pass < PASSES; pass++) {
+        for (int s = 0; s < SIZES; s++) {
+            take(comm, rank, args, table[s][0], 0, size_of(s), pass, stream);
+            take(comm, rank, args, table[s][1], 1, size_of(s), pass, stream);
+        }
     }
+    for (int s = 0; s < SIZES && rank == 0; s++) {
+        report(comm, table[s][0], 0, size_of(s));
+        report(comm, table[s][1], 1, size_of(s));
+    }
+    free(table);
 }
 
 static void body(oriel_comm *comm, int rank, void *arg)
@@ -132,9 +164,8 @@ static void body(oriel_comm *comm, int rank, void *arg)
         args[w].send = gpu_pointer(plain[0].base);
         args[w].recv = gpu_pointer(plain[1].base);
     }
-    CHECK_OK(oriel_barrier(oriel_comm_world(comm), rank));
-    for (size_t bytes = 1 << 10; bytes <= MOST; bytes *= 4)
-        measure(comm, rank, args, bytes, stream, host);
+    check_all(comm, rank, args, stream, host);
+    measure(comm, rank, args, stream);
     for (int i = 0; i < 2; i++)
         nccl_memory_free(peer, &windows[i]);
     CHECK_NCCL(nccl.comm_destroy(peer));

@@ -71,25 +71,24 @@ static double sample(oriel_comm *comm, int rank, const timing_way *way, cu_strea
 }
 
 void timing_take(oriel_comm *comm, int rank, cu_stream stream, size_t bytes, int graphs,
-                 timing_way *ways, int n)
+                 timing_range range, timing_way *ways, int n)
 {
     int rounds = bytes >= 64 << 20 ? 10 : bytes >= 1 << 20 ? 40 : 200;
     cu_graph_exec *execs = calloc((size_t)n, sizeof *execs);
 
     for (int w = 0; w < n && graphs; w++)
         execs[w] = capture(&ways[w], stream, rounds);
-    for (int i = -WARM_UP; i < TIMING_SAMPLES; i++) {
+    for (int i = -WARM_UP; i < range.count; i++) {
         for (int w = 0; w < n; w++) {
             double t = sample(comm, rank, &ways[w], stream, rounds, execs[w]);
 
             if (i >= 0)
-                ways[w].seconds[i] = t;
+                ways[w].seconds[range.first + i] = t;
         }
     }
     for (int w = 0; w < n; w++) {
         if (execs[w] != NULL)
             CHECK_CU(gpu.exec_destroy(execs[w]));
-        timing_median(ways[w].seconds, TIMING_SAMPLES);
     }
     free(execs);
 }

@@ -12,13 +12,19 @@ typedef struct timing_way {
     const char *fields; /* more of its line of JSON: ", \"name\": \"value\"", or "" */
     void (*call)(const void *arg, cu_stream stream); /* puts one call on the stream */
     const void *arg;
-    double seconds[TIMING_SAMPLES]; /* of a call, as the slowest rank saw it; sorted */
+    double seconds[TIMING_SAMPLES]; /* of a call, as the slowest rank saw it */
 } timing_way;
 
-/* Collective over the ranks of `comm`: fills the seconds of `n` ways, each with its calls
- * one by one or, with `graphs`, in a captured graph. All ranks meet before each sample. */
+/* Which of the samples. */
+typedef struct timing_range {
+    int first, count;
+} timing_range;
+
+/* Collective over the ranks of `comm`: fills some of the seconds of `n` ways, each with its
+ * calls one by one or, with `graphs`, in a captured graph. All ranks meet before each
+ * sample. */
 void timing_take(oriel_comm *comm, int rank, cu_stream stream, size_t bytes, int graphs,
-                 timing_way *ways, int n);
+                 timing_range range, timing_way *ways, int n);
 double timing_median(double *values, int n); /* sorts them */
 /* "calls" or "graph" */
 const char *timing_way_text(int graphs);
