@@ -282,6 +282,20 @@ const oriel_segment *oriel_devices_lookup(oriel_comm *comm, uint64_t id, oriel_s
 
 /* ---- failures ---------------------------------------------------------------------------- */
 
+/* By its name, and how far it had come. */
+static void describe_step(const oriel_comm *comm, const oriel_record *record, char *out, size_t len)
+{
+    char name[112];
+
+    oriel_name_find(&comm->heap, record->shape, name, sizeof name);
+    if (record->redop == DEVICE_STEP_BEGIN)
+        snprintf(out, len, "%s", name);
+    else if (record->redop == DEVICE_STEP_END)
+        snprintf(out, len, "the end of %s", name);
+    else
+        snprintf(out, len, "barrier %d of %s", record->redop, name);
+}
+
 static void describe(const oriel_comm *comm, const device_record *from, char *out, size_t len)
 {
     oriel_record record = {.bytes = from->bytes,
@@ -292,7 +306,7 @@ static void describe(const oriel_comm *comm, const device_record *from, char *ou
                            .redop = (uint8_t)from->what};
 
     if (record.kind == ORIEL_KIND_KERNEL)
-        oriel_name_find(&comm->heap, record.shape, out, len);
+        describe_step(comm, &record, out, len);
     else
         oriel_record_describe(&record, out, len);
 }

@@ -9,6 +9,7 @@
 #include "base/sys.h"
 #include "core/hash.h"
 #include "core/names.h"
+#include "ops/host_op.h"
 #include "ops/reduce.h"
 #include "ops/transfer.h"
 
@@ -371,14 +372,7 @@ static oriel_status check_trouble(const oriel_kernel_call *call)
 
     switch (atomic_load(&call->trouble)) {
     case ORIEL_TROUBLE_NONE:
-        if (call->status == ORIEL_OK)
-            return ORIEL_OK;
-        if (call->status < ORIEL_ERR_INVALID || call->status > ORIEL_ERR_AUTH)
-            return oriel_fail(ORIEL_ERR_INVALID,
-                              "op %s returned %d, which is no status of a failure", name,
-                              (int)call->status);
-        return oriel_fail(call->status, "op %s: %s", name,
-                          call->error[0] ? call->error : oriel_status_name(call->status));
+        return oriel_host_op_outcome(call);
     case ORIEL_TROUBLE_POINTER:
         return oriel_fail(ORIEL_ERR_INVALID,
                           "kernel %s asked about a pointer that is in none of its operands and "

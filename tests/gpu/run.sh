@@ -81,10 +81,13 @@ jax_part() {
     XLA_FLAGS=--xla_gpu_graph_min_graph_size=1 jax jax_graphs_2 2 jax_replay.py
     ORIEL_DIRECT=0 jax jax_staged_2 2 jax_replay.py 40
     jax jax_kernel_2 2 jax_kernel.py
+    jax jax_op_2 2 jax_op.py
+    XLA_FLAGS=--xla_gpu_graph_min_graph_size=1 jax jax_op_graphs_2 2 jax_op.py
     jax jax_fail_2 2 jax_fail.py
     jax jax_fail_3 3 jax_fail.py
     ORIEL_SYNC=1 jax jax_sync_2 2 jax_fail.py sync
     mps_stop
+    jax jax_op_fault_2 2 jax_op.py fault
 }
 
 bench_part() {

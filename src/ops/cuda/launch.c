@@ -329,8 +329,16 @@ static oriel_status launch(oriel_group *group, int rank, const oriel_op *op,
     return st;
 }
 
-oriel_status oriel_launch_meeting(oriel_group *group, int rank, const oriel_op *op, void *stream,
-                                  device_call *call)
+int oriel_launch_failed(const oriel_group *group, int rank)
+{
+    oriel_comm *comm = group->comm;
+    const oriel_devices *devices = comm->devices;
+
+    return has_failed(comm, &devices->ranks[rank - comm->first_rank]);
+}
+
+oriel_status oriel_launch_meeting(oriel_group *group, int rank, const oriel_op *op, int step,
+                                  void *stream, device_call *call)
 {
     static const oriel_op barrier = {.kind = ORIEL_KIND_BARRIER};
     oriel_comm *comm = group->comm;
@@ -339,11 +347,14 @@ oriel_status oriel_launch_meeting(oriel_group *group, int rank, const oriel_op *
     void *params[] = {call};
     oriel_record record;
 
-    oriel_comm_operation(comm);
+    if (step == DEVICE_STEP_BEGIN)
+        oriel_comm_operation(comm);
     if (has_failed(comm, self))
         return oriel_comm_failure(comm);
     oriel_op_describe(group, op, &record);
-    oriel_trace_past(comm, rank, group->hash, &record);
+    if (step == DEVICE_STEP_BEGIN)
+        oriel_trace_past(comm, rank, group->hash, &record);
+    record.redop = (uint8_t)step;
     describe_call(group, rank, &barrier, &record, call);
     call->block = 0;
     return oriel_cuda_check(oriel_cu->launch(self->code->copy[DEVICE_SMALL], 1, 1, 1,
