@@ -85,6 +85,15 @@ def run_mpirun(session):
                    lines=lines)]
 
 
+def run_host_function(session):
+    folder, problem = build(session, "10_host_function")
+    if problem:
+        return [problem]
+    expected = r"N=1001 expected=1\.0 got\[0\]=1\.0 got\[-1\]=1\.0 ALL_OK=True"
+    return [run_python(session, "10_host_function", "10_*/run.py", 1001,
+                       folder / "liball_reduce.so", processes=2, lines=from_each(2, expected))]
+
+
 def run_recovery(session):
     what = r"step \d+: .*all_reduce sum of 4000 bytes of f32 on rank {} \(process .\): {}"
     gone = r"rank 1 is missing: process 1 \(pid \d+\) is gone, after .* s"
@@ -135,4 +144,5 @@ def suite_examples(session):
         *run_recovery(session),
         *run_mpirun(session),
         *run_kernels(session),
+        *run_host_function(session),
     ]
