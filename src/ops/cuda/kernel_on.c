@@ -3,8 +3,7 @@
  * and addresses do not change from call to call. On the stream, in this order:
  *   operands into the arena, the board cleared
  *   a meeting: all boards are clear, all operands there, all ask for the same
- *   the kernel, which meets the others before its body and after it; or what a host function
- *   enqueues, and another meeting
+ *   the kernel, which meets the others before its body and after it
  *   oriel_finish: results out of the arena, or poisoned
  * A rank's calls are in order, so one arena serves all: when the kernel has ended, nobody
  * touches it before the next meeting. */
@@ -274,9 +273,12 @@ oriel_status oriel_kernel_on_prepare(oriel_group *group, int rank, oriel_kernel_
     const oriel_device_rank *self = self_of(group->comm, rank);
     struct loaded loaded;
     cu_context back;
-    oriel_status st = lay_out(group->comm, call);
+    oriel_status st;
 
-    if (st != ORIEL_OK || call->kernel->op != NULL)
+    if (call->kernel->op != NULL)
+        return oriel_op_on_prepare(group, rank, call);
+    st = lay_out(group->comm, call);
+    if (st != ORIEL_OK)
         return st;
     oriel_cu->context_push(self->gpu->context);
     st = find_code(call->kernel, self->gpu, &loaded);
@@ -324,73 +326,46 @@ static oriel_status finish(const oriel_device_rank *self, cu_ptr arena,
                             "launching the end of a kernel");
 }
 
-/* As a host function sees it. */
-static void connect_all(const oriel_group *group, int rank, oriel_kernel_call *call)
-{
-    int n = group->n;
-
-    for (int i = 0; i < call->num_buffers; i++) {
-        for (int r = 0; r < n; r++)
-            call->peers[i * n + r] =
-                at_device(arena_of(group->comm, group->ranks[r]) + call->buffers[i].at);
-        call->reach[i] =
-            (oriel_buffer){.bytes = bytes_of(&call->buffers[i]), .peers = call->peers + i * n};
-    }
-    call->frame.rank = oriel_group_index(group, rank);
-    call->frame.size = n;
-}
-
-static oriel_status run_kernel(const oriel_group *group, int rank, const oriel_kernel_call *call,
-                               void *stream)
+static oriel_status put_on(oriel_group *group, int rank, oriel_kernel_call *call,
+                           const struct loaded *code, void *stream)
 {
     const oriel_devices *devices = group->comm->devices;
     const oriel_device_rank *self = self_of(group->comm, rank);
-    device_frame *frame = find_frame(self, group, call);
-    void *params[] = {&frame->at};
-    struct loaded code;
-    oriel_status st = find_code(call->kernel, self->gpu, &code);
-
-    if (st != ORIEL_OK)
-        return st;
-    return oriel_cuda_check(oriel_cu->launch(code.function, (unsigned)devices->ctas, 1, 1,
-                                             code.threads, 1, 1, 0, stream, params, NULL),
-                            "launching a kernel of one's own");
-}
-
-static oriel_status put_on(oriel_group *group, int rank, oriel_kernel_call *call, void *stream)
-{
-    const oriel_devices *devices = group->comm->devices;
     const oriel_op op = {.kind = ORIEL_KIND_KERNEL, .kernel = call};
     cu_ptr arena = arena_of(group->comm, rank);
+    device_frame *frame = find_frame(self, group, call);
+    void *params[] = {&frame->at};
     device_call meeting = {0};
+    unsigned ctas = (unsigned)devices->ctas;
     oriel_status st = copy_in(arena, call, stream);
 
     if (st == ORIEL_OK)
-        st = oriel_launch_meeting(group, rank, &op, DEVICE_STEP_BEGIN, stream, &meeting);
-    if (st != ORIEL_OK)
-        return st;
-    if (call->kernel->op != NULL) {
-        connect_all(group, rank, call);
-        st = oriel_op_on_run(group, rank, call, stream);
-    } else {
-        st = run_kernel(group, rank, call, stream);
-    }
-    return st == ORIEL_OK ? finish(self_of(group->comm, rank), arena, call, &meeting,
-                                   (unsigned)devices->ctas, stream)
-                          : st;
+        st = oriel_launch_meeting(group, rank, &op, stream, &meeting);
+    if (st == ORIEL_OK)
+        st = oriel_cuda_check(oriel_cu->launch(code->function, ctas, 1, 1, code->threads, 1, 1, 0,
+                                               stream, params, NULL),
+                              "launching a kernel of one's own");
+    return st == ORIEL_OK ? finish(self, arena, call, &meeting, ctas, stream) : st;
 }
 
 oriel_status oriel_kernel_on_launch(oriel_group *group, int rank, oriel_kernel_call *call,
                                     void *stream)
 {
     oriel_comm *comm = group->comm;
+    const oriel_device_rank *self = self_of(comm, rank);
+    struct loaded loaded;
     cu_context back;
-    oriel_status st = oriel_kernel_on_prepare(group, rank, call);
+    oriel_status st;
 
+    if (call->kernel->op != NULL)
+        return oriel_op_on_launch(group, rank, call, stream);
+    st = oriel_kernel_on_prepare(group, rank, call);
     if (st != ORIEL_OK)
         return st;
-    oriel_cu->context_push(self_of(comm, rank)->gpu->context);
-    st = put_on(group, rank, call, stream);
+    oriel_cu->context_push(self->gpu->context);
+    st = find_code(call->kernel, self->gpu, &loaded);
+    if (st == ORIEL_OK)
+        st = put_on(group, rank, call, &loaded, stream);
     oriel_cu->context_pop(&back);
     /* The others would wait for the rest of it. */
     if (st != ORIEL_OK && !oriel_comm_aborted(comm))

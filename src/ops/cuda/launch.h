@@ -18,12 +18,9 @@ oriel_status oriel_launch_ragged(oriel_group *group, int rank, const oriel_op *o
 oriel_status oriel_launch_prepare(oriel_group *group, int rank, const oriel_op *op, void *stream);
 
 /* A barrier that compares what the members ask for with `op`, in the rank's context;
- * `call` is zeroed and gets what it was launched with. `step` says which meeting of the
- * operation it is: see core/device.h. */
-oriel_status oriel_launch_meeting(oriel_group *group, int rank, const oriel_op *op, int step,
-                                  void *stream, device_call *call);
-/* Whether a call of this rank would fail now. */
-int oriel_launch_failed(const oriel_group *group, int rank);
+ * `call` is zeroed and gets what it was launched with. */
+oriel_status oriel_launch_meeting(oriel_group *group, int rank, const oriel_op *op, void *stream,
+                                  device_call *call);
 
 /* ---- kernels of one's own (kernel_on.c) -------------------------------------------------- */
 
@@ -37,10 +34,17 @@ oriel_status oriel_kernel_on_launch(oriel_group *group, int rank, oriel_kernel_c
 
 /* ---- host functions (op_on.c) --------------------------------------------------------------- */
 
-/* After the first meeting, in the rank's context: calls the function, which puts its work
- * on the stream, then meets the others, whose work is done as well. `reach` says where
- * the members have everything. */
-oriel_status oriel_op_on_run(oriel_group *group, int rank, oriel_kernel_call *call, void *stream);
+oriel_status oriel_op_on_prepare(oriel_group *group, int rank, oriel_kernel_call *call);
+oriel_status oriel_op_on_launch(oriel_group *group, int rank, oriel_kernel_call *call,
+                                void *stream);
+/* In the rank's context: a meeting of all who have come to `step` of the same call (see
+ * core/device.h); and what poisons a result if the rank has failed by then. */
+oriel_status oriel_launch_step(oriel_group *group, int rank, oriel_kernel_call *call, int step,
+                               void *stream);
+oriel_status oriel_launch_verdict(oriel_group *group, int rank, oriel_kernel_call *call,
+                                  const kernel_buffer *result, void *stream);
+/* Whether a call of this rank would fail now. */
+int oriel_launch_failed(const oriel_group *group, int rank);
 
 /* Streams of `rank`'s device. */
 oriel_status oriel_stream_copy(const oriel_comm *comm, int rank, void *to, const void *from,
