@@ -280,14 +280,7 @@ ORIEL_FN int oriel_wait(oriel_team *team, int slot, uint64_t value)
 ORIEL_FN void oriel_copy_share(const oriel_team *team, void *dst, const void *src, size_t bytes)
 {
 #if defined(__CUDACC__)
-    size_t packs = (((uint64_t)dst | (uint64_t)src) % 16) ? 0 : bytes / 16;
-
-    oriel_for_each (i, team, packs) {
-        ((uint4 *)dst)[i] = ((const uint4 *)src)[i];
-    }
-    oriel_for_each (k, team, bytes - 16 * packs) {
-        ((char *)dst)[16 * packs + k] = ((const char *)src)[16 * packs + k];
-    }
+    oriel_cuda_copy(team, dst, src, bytes);
 #else
     size_t lines = bytes / 64;
     size_t from = 64 * oriel_share_begin(team, lines);
@@ -372,14 +365,18 @@ ORIEL_FN double oriel_real_of(int64_t bits)
 #define ORIEL_ARG_STRING(T, i)  ((const char *)team->frame->values + team->frame->values[i])
 
 #if defined(__CUDACC__)
+/* At most half a multiprocessor for a block: kernels of two comms fit together, as they must
+ * if each waits for its peers. */
 #define ORIEL_ENTRY(name, call)                                                                    \
-    extern "C" __global__ void oriel_entry_##name(const oriel_frame *frame)                        \
+    extern "C" __global__ void __launch_bounds__(512, 2)                                           \
+        oriel_entry_##name(const oriel_frame *frame)                                               \
     {                                                                                              \
         oriel_team self;                                                                           \
         oriel_team *team = &self;                                                                  \
-        if (oriel_cuda_begin(team, frame) == 0)                                                    \
+        if (oriel_cuda_begin(team, frame) == 0) {                                                  \
             call;                                                                                  \
-        oriel_cuda_end(team);                                                                      \
+            oriel_cuda_end(team);                                                                  \
+        }                                                                                          \
     }
 #else
 #if defined(__cplusplus)

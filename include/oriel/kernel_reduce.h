@@ -147,22 +147,113 @@ template <class A, class W> ORIEL_FN A oriel_combine(A a, A b, int op)
     return (A)(op == ORIEL_OP_MIN ? ORIEL_LEAST(a, b) : ORIEL_MOST(a, b));
 }
 
-/* 16 bytes at a time where all ranks' addresses allow it, four packs of each rank in
- * flight. The loads are plain, never .nc: what they read was written by others in the
- * same launch, and ordered by an acquire. */
+/* One of `size` sources and of the targets `first` to `last` for each rank: so far into each
+ * rank's buffer. */
+struct oriel_reduction {
+    void *const *from;
+    void *const *to;
+    uint64_t from_at, to_at;
+    int size, first, last, op;
+};
+
+template <class T> union oriel_pack {
+    uint4 all;
+    T each[16 / sizeof(T)];
+    __device__ oriel_pack()
+    {
+    }
+};
+
+/* Strong, so past the L1 cache: what it reads may have been written in the same launch. Not
+ * ordered by itself, so that many can be in flight. */
+ORIEL_FN uint4 oriel_cuda_load_pack(const void *at)
+{
+    uint4 pack;
+
+    asm volatile("ld.relaxed.sys.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(pack.x), "=r"(pack.y), "=r"(pack.z), "=r"(pack.w)
+                 : "l"(at));
+    return pack;
+}
+
+/* Packs `i`, `i + step` and so on, U of them in flight for each of P ranks; the number of
+ * ranks is a multiple of P. Loads past the end are made all the same, of a pack that is
+ * there, so that no branch keeps the others from being in flight together. */
+template <class T, int P, int U>
+ORIEL_FN void oriel_reduce_packs(const oriel_reduction &r, size_t i, size_t step, size_t packs)
+{
+    typedef oriel_element<T> E;
+    typedef typename E::acc A;
+    const int per = 16 / sizeof(T);
+    oriel_pack<T> sum[U];
+    A acc[U][per];
+
+#pragma unroll 1
+    for (int rank = 0; rank < r.size; rank += P) {
+        oriel_pack<T> v[P][U];
+
+#pragma unroll
+        for (int p = 0; p < P; p++) {
+            const uint4 *from = (const uint4 *)((char *)r.from[rank + p] + r.from_at);
+#pragma unroll
+            for (int u = 0; u < U; u++)
+                v[p][u].all =
+                    oriel_cuda_load_pack(from + (i + u * step < packs ? i + u * step : i));
+        }
+#pragma unroll
+        for (int u = 0; u < U; u++)
+#pragma unroll
+            for (int p = 0; p < P; p++)
+#pragma unroll
+                for (int e = 0; e < per; e++) {
+                    A x = E::get(v[p][u].each[e]);
+                    acc[u][e] =
+                        rank + p == 0 ? x : oriel_combine<A, typename E::wide>(acc[u][e], x, r.op);
+                }
+    }
+#pragma unroll
+    for (int u = 0; u < U; u++)
+#pragma unroll
+        for (int e = 0; e < per; e++)
+            sum[u].each[e] = E::put(acc[u][e]);
+#pragma unroll 1
+    for (int rank = r.first; rank <= r.last; rank++) {
+        uint4 *to = (uint4 *)((char *)r.to[rank] + r.to_at);
+#pragma unroll
+        for (int u = 0; u < U; u++)
+            if (i + u * step < packs)
+                __stcs(to + i + u * step, sum[u].all);
+    }
+}
+
+/* What is no whole pack, or not aligned to one, from element `i` on. */
+template <class T>
+ORIEL_FN void oriel_reduce_rest(const oriel_reduction &r, size_t i, size_t step, size_t count)
+{
+    typedef oriel_element<T> E;
+    typedef typename E::acc A;
+
+    for (; i < count; i += step) {
+        A acc = E::get(((const T *)((char *)r.from[0] + r.from_at))[i]);
+
+        for (int rank = 1; rank < r.size; rank++)
+            acc = oriel_combine<A, typename E::wide>(
+                acc, E::get(((const T *)((char *)r.from[rank] + r.from_at))[i]), r.op);
+        for (int rank = r.first; rank <= r.last; rank++)
+            ((T *)((char *)r.to[rank] + r.to_at))[i] = E::put(acc);
+    }
+}
+
 template <class T>
 ORIEL_FN void oriel_reduce(const oriel_team *team, T *dst, const T *src, size_t count, int op,
                            int everywhere)
 {
-    typedef oriel_element<T> E;
-    typedef typename E::acc A;
-    typedef typename E::wide W;
-    const int per = 16 / sizeof(T), flight = 4;
     const oriel_frame *frame = team->frame;
+    const size_t step = team->threads, per = 16 / sizeof(T);
     const oriel_buffer *in, *out;
-    uint64_t in_at, out_at, bits = 0;
-    size_t packs, threads = team->threads;
-    int first = everywhere ? 0 : frame->rank, last = everywhere ? frame->size - 1 : frame->rank;
+    oriel_reduction r;
+    uint64_t bits = 0;
+    size_t packs;
 
     if (count == 0)
         return;
@@ -170,57 +261,28 @@ ORIEL_FN void oriel_reduce(const oriel_team *team, T *dst, const T *src, size_t 
     out = oriel_buffer_of(team, dst);
     if (!in || !out)
         return;
-    in_at = (uint64_t)src - (uint64_t)in->peers[frame->rank];
-    out_at = (uint64_t)dst - (uint64_t)out->peers[frame->rank];
-    for (int r = 0; r < frame->size; r++)
-        bits |= ((uint64_t)in->peers[r] + in_at) | ((uint64_t)out->peers[r] + out_at);
+    r.from = in->peers;
+    r.to = out->peers;
+    r.from_at = (uint64_t)src - (uint64_t)in->peers[frame->rank];
+    r.to_at = (uint64_t)dst - (uint64_t)out->peers[frame->rank];
+    r.size = frame->size;
+    r.first = everywhere ? 0 : frame->rank;
+    r.last = everywhere ? frame->size - 1 : frame->rank;
+    r.op = op;
+    for (int rank = 0; rank < r.size; rank++)
+        bits |= ((uint64_t)r.from[rank] + r.from_at) | ((uint64_t)r.to[rank] + r.to_at);
     packs = bits % 16 ? 0 : count / per;
 
-    for (size_t i = team->thread; i < packs; i += flight * threads) {
-        A acc[flight][per];
-        union pack {
-            uint4 all;
-            T each[per];
-            __device__ pack()
-            {
-            }
-        } v[flight];
-
-        for (int r = 0; r < frame->size; r++) {
-            const uint4 *from = (const uint4 *)((char *)in->peers[r] + in_at);
-#pragma unroll
-            for (int k = 0; k < flight; k++)
-                if (i + k * threads < packs)
-                    v[k].all = __ldcs(from + i + k * threads);
-#pragma unroll
-            for (int k = 0; k < flight; k++)
-#pragma unroll
-                for (int e = 0; e < per; e++)
-                    acc[k][e] = r == 0 ? E::get(v[k].each[e])
-                                       : oriel_combine<A, W>(acc[k][e], E::get(v[k].each[e]), op);
-        }
-#pragma unroll
-        for (int k = 0; k < flight; k++)
-#pragma unroll
-            for (int e = 0; e < per; e++)
-                v[k].each[e] = E::put(acc[k][e]);
-        for (int r = first; r <= last; r++) {
-            uint4 *to = (uint4 *)((char *)out->peers[r] + out_at);
-#pragma unroll
-            for (int k = 0; k < flight; k++)
-                if (i + k * threads < packs)
-                    __stcs(to + i + k * threads, v[k].all);
-        }
-    }
-    for (size_t i = packs * per + team->thread; i < count; i += threads) {
-        A acc = E::get(((const T *)((char *)in->peers[0] + in_at))[i]);
-
-        for (int r = 1; r < frame->size; r++)
-            acc = oriel_combine<A, W>(acc, E::get(((const T *)((char *)in->peers[r] + in_at))[i]),
-                                      op);
-        for (int r = first; r <= last; r++)
-            ((T *)((char *)out->peers[r] + out_at))[i] = E::put(acc);
-    }
+    if (r.size == 2)
+        for (size_t i = team->thread; i < packs; i += 4 * step)
+            oriel_reduce_packs<T, 2, 4>(r, i, step, packs);
+    else if (r.size % 4 == 0)
+        for (size_t i = team->thread; i < packs; i += 2 * step)
+            oriel_reduce_packs<T, 4, 2>(r, i, step, packs);
+    else
+        for (size_t i = team->thread; i < packs; i += 4 * step)
+            oriel_reduce_packs<T, 1, 4>(r, i, step, packs);
+    oriel_reduce_rest<T>(r, packs * per + team->thread, step, count);
 }
 
 template <class T>

@@ -361,6 +361,14 @@ static void pass_on(oriel_comm *comm, int rank, const device_report *report)
     describe(comm, &report->mine, mine, sizeof mine);
     switch (report->error) {
     case DEVICE_LATE:
+        if (peer == rank) {
+            oriel_comm_abort(comm, ORIEL_ERR_TIMEOUT, rank, process,
+                             "%s on rank %d: others did not map its buffers within %.1f s, and "
+                             "there is no room for them in ORIEL_GPU_ARENA, which is %zu",
+                             mine, rank, comm->timeout,
+                             ((const oriel_devices *)comm->devices)->arena_bytes);
+            break;
+        }
         oriel_trace_describe(comm, peer, last, sizeof last);
         oriel_comm_abort(comm, ORIEL_ERR_TIMEOUT, peer, process,
                          "%s on rank %d: rank %d (process %d) did not come within %.1f s; %s", mine,

@@ -104,12 +104,8 @@ static oriel_status launch(const xla_frame *frame, cuda_call *call)
 
 static oriel_status prepare(const xla_frame *frame, cuda_call *call)
 {
-    oriel_status st = oriel_launch_prepare(call->group, call->rank, &call->op, call->stream);
-
     (void)frame;
-    if (st == ORIEL_OK && call->op.kind == ORIEL_KIND_KERNEL)
-        st = oriel_kernel_on_prepare(call->group, call->rank, call->op.kernel);
-    return st;
+    return oriel_launch_prepare(call->group, call->rank, &call->op, call->stream);
 }
 
 /* What revoked the comm says itself where that was; a wrong call does not. */

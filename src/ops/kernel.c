@@ -299,6 +299,7 @@ static void connect_all(oriel_request *request)
     call->frame.rank = request->index;
     call->frame.size = n;
     call->frame.num_buffers = (uint32_t)call->num_buffers;
+    call->frame.num_operands = (uint32_t)call->num_operands;
     call->frame.buffers = call->reach;
     call->frame.boards = call->boards;
     call->frame.calls = &oriel_team_calls_host;

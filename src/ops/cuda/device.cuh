@@ -324,14 +324,18 @@ DEVICE bool is_ready(const device_call &c, uint64_t window, uint32_t generation)
     return number != 0 && load_relaxed(&own_table(c)->ready[number - 1]) == generation;
 }
 
+/* Whether all members live in one process. */
+DEVICE bool all_plain(const device_call &c)
+{
+    return c.plain == (c.n < 64 ? (1ull << c.n) - 1 : ~0ull);
+}
+
 /* Whether all members can reach what this rank has to show. */
 DEVICE bool reachable(const device_call &c)
 {
-    uint64_t all = c.n < 64 ? (1ull << c.n) - 1 : ~0ull;
-
     if (!(c.flags & DEVICE_DIRECT))
         return false;
-    if (c.plain == all)
+    if (all_plain(c))
         return true;
     return (!(c.flags & DEVICE_SHOWS_SEND) || is_ready(c, c.send_window, c.send_generation)) &&
            (!(c.flags & DEVICE_SHOWS_RECV) || is_ready(c, c.recv_window, c.recv_generation));
@@ -396,10 +400,10 @@ DEVICE uint32_t enter_with(const device_call &c, meeting &m, bool direct, bool &
     return DEVICE_FINE;
 }
 
-/* Meets all members and learns where their buffers are. All threads; the same for all. */
-DEVICE uint32_t enter(const device_call &c, meeting &m)
+/* Meets all members and learns where their buffers are, and whether all can be touched, as
+ * this rank's can if it is `direct`. All threads; the same for all. */
+DEVICE uint32_t enter(const device_call &c, meeting &m, bool direct)
 {
-    bool direct = reachable(c);
     bool all_direct = direct;
     bool repeatable = !(c.flags & DEVICE_IN_PLACE);
     bool odd;
@@ -486,6 +490,19 @@ SLOW void withdraw(const device_call &c, const meeting &m)
     }
     __syncthreads();
     poison(c);
+}
+
+/* Goes on where an earlier kernel of the same call has left. All threads. */
+DEVICE void resume(const device_call &c, meeting &m)
+{
+    if (THREAD < c.n) {
+        speaker &s = m.speakers[THREAD];
+
+        s.counts = *own_counts(c);
+        s.exit = s.counts.synced + 1;
+        s.claimed = true;
+    }
+    __syncthreads();
 }
 
 /* Ends a call that began with enter(). */

@@ -436,7 +436,7 @@ template <class C> DEVICE void reduce_items(const device_call &c, const meeting 
 template <class C> DEVICE void large_reduce(const device_call &c)
 {
     __shared__ meeting m;
-    uint32_t error = enter(c, m);
+    uint32_t error = enter(c, m, reachable(c));
 
     if (error == DEVICE_FINE && m.direct && m.repeatable)
         reduce_items<C>(c, m);
@@ -521,7 +521,7 @@ DEVICE void large_copy(const device_call &c)
 {
     __shared__ meeting m;
     const uint64_t items = count_items(c);
-    uint32_t error = enter(c, m);
+    uint32_t error = enter(c, m, reachable(c));
 
     if (error == DEVICE_FINE && m.direct && m.repeatable) {
         uint64_t strip = scatters(c) ? c.item : (uint64_t)c.n * c.item;

@@ -136,7 +136,8 @@ static void describe_members(const oriel_group *group, const oriel_devices *devi
 
 /* A graph that was captured when an address meant other memory must not find that mapped:
  * what comes next on the stream goes through the stages. */
-static oriel_place place_of(oriel_comm *comm, int rank, const void *at, size_t bytes, void *stream)
+oriel_place oriel_launch_place(oriel_comm *comm, int rank, const void *at, size_t bytes,
+                               void *stream)
 {
     oriel_place place = oriel_register(comm, rank, at, bytes);
 
@@ -159,13 +160,13 @@ static void describe_windows(const oriel_group *group, int rank, const oriel_op 
                       : call->block * oriel_op_times(oriel_op_forms[op->kind].send, group->n);
 
     if (shows_send) {
-        oriel_place place = place_of(comm, rank, op->send, sent, stream);
+        oriel_place place = oriel_launch_place(comm, rank, op->send, sent, stream);
         call->flags |= DEVICE_SHOWS_SEND;
         call->send_window = place.window;
         call->send_generation = place.generation;
     }
     if (shows_recv) {
-        oriel_place place = place_of(comm, rank, op->recv, call->recv_bytes, stream);
+        oriel_place place = oriel_launch_place(comm, rank, op->recv, call->recv_bytes, stream);
         call->flags |= DEVICE_SHOWS_RECV;
         call->recv_window = place.window;
         call->recv_generation = place.generation;
@@ -329,26 +330,22 @@ static oriel_status launch(oriel_group *group, int rank, const oriel_op *op,
     return st;
 }
 
-oriel_status oriel_launch_meeting(oriel_group *group, int rank, const oriel_op *op, void *stream,
-                                  device_call *call)
+oriel_status oriel_launch_describe(oriel_group *group, int rank, oriel_kernel_call *kernel,
+                                   device_call *call)
 {
     static const oriel_op barrier = {.kind = ORIEL_KIND_BARRIER};
+    const oriel_op op = {.kind = ORIEL_KIND_KERNEL, .kernel = kernel};
     oriel_comm *comm = group->comm;
     const oriel_devices *devices = comm->devices;
-    const oriel_device_rank *self = &devices->ranks[rank - comm->first_rank];
-    void *params[] = {call};
     oriel_record record;
 
     oriel_comm_operation(comm);
-    if (has_failed(comm, self))
+    if (has_failed(comm, &devices->ranks[rank - comm->first_rank]))
         return oriel_comm_failure(comm);
-    oriel_op_describe(group, op, &record);
+    oriel_op_describe(group, &op, &record);
     oriel_trace_past(comm, rank, group->hash, &record);
     describe_call(group, rank, &barrier, &record, call);
-    call->block = 0;
-    return oriel_cuda_check(oriel_cu->launch(self->code->copy[DEVICE_SMALL], 1, 1, 1,
-                                             DEVICE_THREADS, 1, 1, 0, stream, params, NULL),
-                            "launching a kernel");
+    return ORIEL_OK;
 }
 
 oriel_status oriel_launch(oriel_group *group, int rank, const oriel_op *op, void *stream)
@@ -385,8 +382,8 @@ oriel_status oriel_launch_prepare(oriel_group *group, int rank, const oriel_op *
 
     if (has_failed(comm, &devices->ranks[rank - comm->first_rank]))
         return oriel_comm_failure(comm);
-    if (op->kind == ORIEL_KIND_KERNEL) /* shows no buffers */
-        return ORIEL_OK;
+    if (op->kind == ORIEL_KIND_KERNEL)
+        return oriel_kernel_on_prepare(group, rank, op->kernel, stream);
     oriel_op_describe(group, op, &record);
     plan(group, rank, op, &record, stream, &call);
     oriel_cu->context_pop(&back);

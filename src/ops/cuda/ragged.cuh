@@ -162,7 +162,7 @@ DEVICE void ragged(const device_call &c)
 
     if (THREAD == 0)
         longest = 0;
-    error = enter(c, m);
+    error = enter(c, m, reachable(c));
     if (error == DEVICE_FINE) {
         error = tell_slices(c, &longest);
         error = __syncthreads_or(error != DEVICE_FINE) ? DEVICE_REVOKED : DEVICE_FINE;
