@@ -229,6 +229,16 @@ static size_t lay_out(oriel_kernel_call *call, int n)
     return at;
 }
 
+/* Between the caller's memory and the area. What does not fit the caches goes past them:
+ * every rank has it twice. */
+static void copy(const oriel_kernel_call *call, void *to, const void *from, size_t bytes)
+{
+    if (2 * (size_t)call->group->n * call->bytes > call->comm->cache)
+        oriel_copy_stream(to, from, bytes);
+    else
+        oriel_copy(to, from, bytes);
+}
+
 static oriel_status expose_area(oriel_request *request, heap_member *member)
 {
     oriel_kernel_call *call = request->op.kernel;
@@ -241,7 +251,7 @@ static oriel_status expose_area(oriel_request *request, heap_member *member)
     base = oriel_arena_at(request->comm, request->rank, call->area.at);
     memset(base, 0, ORIEL_BOARD_BYTES(request->group->n));
     for (int i = 0; i < call->num_operands; i++)
-        oriel_copy(base + call->buffers[i].at, call->buffers[i].data, bytes_of(&call->buffers[i]));
+        copy(call, base + call->buffers[i].at, call->buffers[i].data, bytes_of(&call->buffers[i]));
     member->send = (const void *)(uintptr_t)call->area.at;
     return ORIEL_OK;
 }
@@ -397,7 +407,7 @@ static void copy_out(const oriel_request *request)
         return;
     base = oriel_arena_at(request->comm, request->rank, call->area.at);
     for (int i = call->num_operands; i < call->num_buffers; i++)
-        oriel_copy(call->buffers[i].data, base + call->buffers[i].at, bytes_of(&call->buffers[i]));
+        copy(call, call->buffers[i].data, base + call->buffers[i].at, bytes_of(&call->buffers[i]));
 }
 
 static oriel_status begin(oriel_request *request)
