@@ -1,6 +1,6 @@
 """What a call costs inside jit on GPUs: 100 chained calls in one program, all_reduce of
 f32, a custom call that only copies and, with NCCL 2.30 preloaded, `lax.psum`, in turn:
-jax_bench.py [SAMPLES]. Lines for tests/gpu/report.py, then a table."""
+jax_bench.py [SAMPLES]. Lines for tests/gpu/report.py, and of a table."""
 
 import ctypes
 import json
@@ -94,7 +94,7 @@ def measure(mesh, nbytes, samples, functions):
         sample = {"op": f"jax {name}", "ranks": n, "processes": n, "way": "jit",
                   "bytes": nbytes, "us": values}  # fmt: skip
         if oriel.rank() == 0:
-            print("sample " + json.dumps(sample), flush=True)
+            print(f"sample {json.dumps(sample)}", flush=True)
     return times
 
 
@@ -121,9 +121,10 @@ def main(samples):
         print(f"bench jax without psum: {refusal}", flush=True)
     else:
         functions["psum"] = psums
-    lines = [line(nbytes, measure(mesh, nbytes, samples, functions)) for nbytes in SIZES]
-    if oriel.rank() == 0:
-        print("\n".join(lines), flush=True)
+    for nbytes in SIZES:
+        times = measure(mesh, nbytes, samples, functions)
+        if oriel.rank() == 0:
+            print(line(nbytes, times), flush=True)
     oriel.finalize()
 
 
