@@ -1,18 +1,17 @@
-#!/usr/bin/env python3
-"""Recomputes every bar of the GPU from the samples under tests/gpu/results.
-
-    bench/gpu.py             a line for each bar; exit with 1 where one is missed
+"""The bars of the GPU, computed from the samples under bench/results/gpu_*.json, which
+tests/gpu/report.py wrote. All ranks shared one GPU.
 
 Bandwidth counts the bytes that n ranks of one GPU must read and write, against those of a
-copy within the device, 256 MiB, of the same run."""
+copy within the device, 256 MiB, of the same run. NCCL and `lax.psum` took turns with oriel
+in one run; NCCL's figure is the better of plain memory and symmetric windows."""
 
 import json
 import pathlib
 import statistics
-import sys
+from collections import namedtuple
 
-RESULTS = pathlib.Path(__file__).resolve().parent.parent / "tests" / "gpu" / "results"
-MIB = 1 << 20
+RESULTS = pathlib.Path(__file__).resolve().parent / "results"
+KIB, MIB = 1 << 10, 1 << 20
 
 # Bytes read and written, for a size of 1: the larger of a rank's input and output.
 MOVED = {
@@ -23,7 +22,7 @@ MOVED = {
     "broadcast": lambda n: n + 1,
 }
 # (operation, size, the least share of the copy's bandwidth)
-BARS = [
+SHARES = [
     ("all_reduce", 256 * MIB, 0.90),
     ("all_reduce", 64 * MIB, 0.85),
     ("reduce_scatter", 256 * MIB, 0.85),
@@ -31,10 +30,17 @@ BARS = [
     ("all_to_all", 256 * MIB, 0.85),
     ("broadcast", 256 * MIB, 0.85),
 ]
+WAYS = ("calls", "graph")
+
+Bar = namedtuple("Bar", "what layout bytes limit figure met")
+# Microseconds beside NCCL, one by one or in a graph.
+Beside = namedtuple("Beside", "layout way bytes ours plain window ratio most")
+# Microseconds inside jit; psum is None where it was not measured.
+Jit = namedtuple("Jit", "bytes ours copy psum")
 
 
-def read():
-    return [json.loads(path.read_text()) for path in sorted(RESULTS.glob("*.json"))]
+def read(folder=RESULTS):
+    return [json.loads(path.read_text()) for path in sorted(folder.glob("gpu_*.json"))]
 
 
 def layouts(result):
@@ -42,14 +48,36 @@ def layouts(result):
     return list(dict.fromkeys((s["ranks"], s["processes"]) for s in result["samples"]))
 
 
-def find(result, layout, op, nbytes, way="calls"):
+def layout_text(layout):
+    ranks, processes = layout
+    return f"{ranks} ranks, " + ("threads" if processes == 1 else f"{processes} processes, MPS")
+
+
+def samples(result, op, **fields):
+    """Of `op`; a field that a sample does not have is None."""
+    wanted = {"op": op} | fields
+    return [s for s in result["samples"] if all(s.get(name) == wanted[name] for name in wanted)]
+
+
+def find(result, layout, op, nbytes, way="calls", **fields):
     """The median in microseconds; None: not measured."""
-    for sample in result["samples"]:
-        if (sample["ranks"], sample["processes"]) == layout and (
-            sample["op"], sample["bytes"], sample["way"]
-        ) == (op, nbytes, way):  # fmt: skip
-            return statistics.median(sample["us"])
-    return None
+    fields = {"beside": None} | fields
+    found = samples(result, op, ranks=layout[0], processes=layout[1], bytes=nbytes, way=way,
+                    **fields)  # fmt: skip
+    return statistics.median(found[0]["us"]) if found else None
+
+
+def spread(us):
+    """Half the distance of the quartiles, as a share of the median."""
+    low, median, high = statistics.quantiles(us, n=4, method="inclusive")
+    return (high - low) / median / 2
+
+
+def sizes(result):
+    return sorted({s["bytes"] for s in samples(result, "all_reduce")})
+
+
+# ---- bandwidth ---------------------------------------------------------------------------
 
 
 def share(result, layout, op, nbytes):
@@ -59,53 +87,103 @@ def share(result, layout, op, nbytes):
     return (MOVED[op](layout[0]) * nbytes / us) / (2 * 256 * MIB / copy)
 
 
-def layout_text(layout):
-    ranks, processes = layout
-    return f"{ranks} ranks, " + ("threads" if processes == 1 else f"{processes} processes, MPS")
-
-
-def verdicts(result):
-    for op, nbytes, least in BARS:
+def share_bars(result):
+    for op, nbytes, least in SHARES:
         for layout in layouts(result):
             figure = share(result, layout, op, nbytes)
             if figure is not None:
-                yield op, layout_text(layout), nbytes, least, figure
+                yield Bar(op, layout_text(layout), nbytes, f"at least {least:.0%} of a copy",
+                          f"{figure:.1%}", figure >= least)  # fmt: skip
+
+
+# ---- NCCL --------------------------------------------------------------------------------
+
+
+def most_of_nccl(nbytes, way):
+    """The most that an all_reduce may take, NCCL's being 1; None: there is no bar."""
+    if nbytes <= 64 * KIB:
+        return {"calls": 0.6, "graph": 0.5}[way]
+    if nbytes == MIB:
+        return 0.65
+    return 0.5 if nbytes >= 16 * MIB else None
+
+
+def beside_nccl(result, layout, way):
+    for sample in samples(result, "all_reduce", beside="nccl", way=way, ranks=layout[0],
+                          processes=layout[1]):  # fmt: skip
+        nbytes = sample["bytes"]
+        ours = statistics.median(sample["us"])
+        plain, window = (find(result, layout, "nccl all_reduce", nbytes, way, memory=memory)
+                         for memory in ("plain", "window"))  # fmt: skip
+        yield Beside(layout, way, nbytes, ours, plain, window, ours / min(plain, window),
+                     most_of_nccl(nbytes, way))  # fmt: skip
+
+
+def nccl_layouts(result):
+    found = {(s["ranks"], s["processes"]) for s in samples(result, "nccl all_reduce")}
+    return [layout for layout in layouts(result) if layout in found]
+
+
+def nccl_bars(result):
+    for layout in nccl_layouts(result):
+        for way in WAYS:
+            for row in beside_nccl(result, layout, way):
+                if row.most is not None:
+                    yield Bar(f"all_reduce, {way}", layout_text(layout), row.bytes,
+                              f"at most {row.most:g} of NCCL", f"{row.ratio:.2f}",
+                              row.ratio <= row.most)  # fmt: skip
+
+
+# ---- inside jit --------------------------------------------------------------------------
 
 
 def jit_times(result):
-    """(bytes, us of an all_reduce inside jit, us of an FFI call that copies)"""
-    ours = {s["bytes"]: s for s in result["samples"] if s["op"] == "jax all_reduce"}
-    copies = {s["bytes"]: s for s in result["samples"] if s["op"] == "jax copy"}
-    for nbytes in sorted(ours.keys() & copies.keys()):
-        yield (nbytes, statistics.median(ours[nbytes]["us"]),
-               statistics.median(copies[nbytes]["us"]))  # fmt: skip
+    """Lists of microseconds; that of psum is None where NCCL was not at hand."""
+    found = {name: {s["bytes"]: s["us"] for s in samples(result, f"jax {name}")}
+             for name in ("all_reduce", "copy", "psum")}  # fmt: skip
+    for nbytes in sorted(found["all_reduce"].keys() & found["copy"].keys()):
+        yield Jit(nbytes, found["all_reduce"][nbytes], found["copy"][nbytes],
+                  found["psum"].get(nbytes))  # fmt: skip
 
 
-def jit_is_met(nbytes, ours, copy):
-    """Up to 64 KiB at most 1.15 times the copy, or 8 us more; None: there is no bar."""
-    return None if nbytes > 64 << 10 else ours <= max(1.15 * copy, copy + 8)
+def jit_bars(result):
+    """Up to 64 KiB at most 1.15 times the copy, or 8 us more; faster than psum always."""
+    for row in jit_times(result):
+        ours, copy = statistics.median(row.ours), statistics.median(row.copy)
+        if row.bytes <= 64 * KIB:
+            yield Bar("all_reduce in jit", "2 processes, MPS", row.bytes,
+                      "at most 1.15 of an FFI copy, or 8 us more",
+                      f"{ours / copy:.2f}, {ours - copy:+.1f} us",
+                      ours <= max(1.15 * copy, copy + 8))  # fmt: skip
+        if row.psum is not None:
+            psum = statistics.median(row.psum)
+            yield Bar("all_reduce in jit", "2 processes, MPS", row.bytes, "less than lax.psum",
+                      f"{ours / psum:.2f}", ours < psum)  # fmt: skip
 
 
-def sizes(result):
-    return sorted({s["bytes"] for s in result["samples"] if s["op"] == "all_reduce"})
+# ---- a kernel of one's own ---------------------------------------------------------------
 
 
-def main():
-    missed = 0
-    for result in read():
-        print(f"{result['gpu']}, driver {result['driver']}; the ranks share one GPU")
-        for op, layout, nbytes, least, figure in verdicts(result):
-            missed += figure < least
-            word = "met" if figure >= least else "MISSED"
-            print(f"{op:15} {layout:26} {nbytes // MIB:4} MiB  {figure:6.1%} of {least:.0%}  {word}")
-        for nbytes, ours, copy in jit_times(result):
-            met = jit_is_met(nbytes, ours, copy)
-            missed += met is False
-            word = {True: "met", False: "MISSED", None: ""}[met]
-            print(f"in jit {nbytes:10}: {ours:7.2f} us, copy {copy:7.2f} us, "
-                  f"{ours / copy:.2f} times, {ours - copy:+.2f} us  {word}")
-    return 1 if missed else 0
+def kernel_bars(result):
+    """The all-reduce of example 07, in turn with the built-in one, from C and inside jit."""
+    for way, name in (("calls", "two_shot"), ("jit", "jax two_shot")):
+        for sample in samples(result, name, bytes=64 * MIB, way=way):
+            layout = sample["ranks"], sample["processes"]
+            built_in = find(result, layout, f"{name} beside", 64 * MIB, way)
+            ratio = statistics.median(sample["us"]) / built_in
+            yield Bar("example's, " + way, layout_text(layout), 64 * MIB,
+                      "at most 1.1 of all_reduce", f"{ratio:.2f}", ratio <= 1.1)  # fmt: skip
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+def bars(result):
+    return [*share_bars(result), *nccl_bars(result), *jit_bars(result), *kernel_bars(result)]
+
+
+def unmeasured(result):
+    """What there are bars for, and no samples."""
+    if not nccl_layouts(result):
+        yield "NCCL"
+    if not samples(result, "jax psum"):
+        yield "lax.psum"
+    if not samples(result, "jax two_shot"):
+        yield "a kernel of one's own"

@@ -9,6 +9,7 @@ lines <!-- begin NAME --> and <!-- end NAME -->, and its plots, docs/plots/*.svg
 import json
 import pathlib
 import re
+import statistics
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -29,7 +30,8 @@ JAX_LAYOUTS = {"processes": "2 processes", "devices": "1 process, 2 devices"}
 
 def read_results():
     """name without ending: content"""
-    results = {path.stem: json.loads(path.read_text()) for path in sorted(RESULTS.glob("*.json"))}
+    results = {path.stem: json.loads(path.read_text()) for path in sorted(RESULTS.glob("*.json"))
+               if not path.stem.startswith("gpu_")}  # fmt: skip
     old = [name for name, result in results.items() if "level" not in result["rows"][0]]
     for name in old:
         print(f"bench/results/{name}.json is of an older shape: left out", file=sys.stderr)
@@ -174,34 +176,94 @@ def startup_part(results):
     return f"![start-up](plots/startup.svg)\n\n{table(head, lines)}"
 
 
-def jit_line(nbytes, ours, copy):
-    word = {True: "met", False: "**missed**", None: ""}[gpu.jit_is_met(nbytes, ours, copy)]
-    return (size_text(nbytes), f"{ours:.1f} µs", f"{copy:.1f} µs", f"{ours / copy:.2f}",
-            f"{ours - copy:+.1f} µs", word)  # fmt: skip
+def us_text(us):
+    return "" if us is None else f"{us:.1f} µs"
+
+
+def spread_text(us):
+    return "" if us is None else f"{statistics.median(us):.1f} µs ±{gpu.spread(us):.0%}"
+
+
+def ratio_text(ours, peer):
+    return "" if peer is None else f"{statistics.median(ours) / statistics.median(peer):.2f}"
+
+
+def gpu_times(result):
+    """oriel's own times, in all layouts."""
+    head = [f"{gpu.layout_text(layout)}, {way}" for layout in gpu.layouts(result)
+            for way in ("one by one", "in a graph")]  # fmt: skip
+    lines = []
+    for nbytes in gpu.sizes(result):
+        found = [gpu.find(result, layout, "all_reduce", nbytes, way)
+                 for layout in gpu.layouts(result) for way in gpu.WAYS]  # fmt: skip
+        if any(us is not None for us in found):
+            lines.append((size_text(nbytes), *map(us_text, found)))
+    return table(["size", *head], lines)
+
+
+def nccl_table(result, layout):
+    by_size = {}
+    for way in gpu.WAYS:
+        for row in gpu.beside_nccl(result, layout, way):
+            by_size.setdefault(row.bytes, {})[way] = row
+    lines = []
+    for nbytes in sorted(by_size):
+        line = [size_text(nbytes)]
+        for way in gpu.WAYS:
+            row = by_size[nbytes].get(way)
+            line += nccl_cells(row) if row else [""] * 5
+        lines.append(line)
+    peer = ["NCCL", "on windows", "ratio", "at most"]
+    return table(["size", "one by one", *peer, "in a graph", *peer], lines)
+
+
+def nccl_cells(row):
+    bar = ""
+    if row.most is not None:
+        bar = f"{row.most:g}" if row.ratio <= row.most else f"{row.most:g} **missed**"
+    return [us_text(row.ours), us_text(row.plain), us_text(row.window), f"{row.ratio:.2f}", bar]
+
+
+def jit_table(result):
+    lines = [
+        (size_text(row.bytes), spread_text(row.ours), spread_text(row.copy),
+         ratio_text(row.ours, row.copy),
+         f"{statistics.median(row.ours) - statistics.median(row.copy):+.1f} µs",
+         spread_text(row.psum), ratio_text(row.ours, row.psum))
+        for row in gpu.jit_times(result)
+    ]  # fmt: skip
+    return table(["size", "all_reduce", "an FFI call that copies", "ratio", "more", "lax.psum",
+                  "ratio"], lines)  # fmt: skip
 
 
 def gpu_part():
     made = []
     for result in gpu.read():
-        bars = [(op, layout, size_text(nbytes), f"{least:.0%}", f"{figure:.1%}",
-                 "met" if figure >= least else "**missed**")
-                for op, layout, nbytes, least, figure in gpu.verdicts(result)]  # fmt: skip
-        times = []
-        for nbytes in gpu.sizes(result):
-            found = [gpu.find(result, layout, "all_reduce", nbytes, way)
-                     for layout in gpu.layouts(result) for way in ("calls", "graph")]  # fmt: skip
-            times.append((size_text(nbytes), *("" if us is None else f"{us:.1f} µs" for us in found)))
-        head = [f"{gpu.layout_text(layout)}, {way}" for layout in gpu.layouts(result)
-                for way in ("one by one", "in a graph")]  # fmt: skip
+        bars = gpu.bars(result)
+        shares = list(gpu.share_bars(result))
+        shown = [bar for bar in bars if bar in shares or not bar.met]
+        shared = "All ranks share one GPU"
         made += [
-            f"{result['gpu']}, driver {result['driver']}. **All ranks share this one GPU.**",
-            table(["operation", "ranks", "size", "of the copy's bandwidth", "figure", ""], bars),
-            "all_reduce, f32, sum, microseconds a call:",
-            table(["size", *head], times),
-            "Inside jit, 2 processes. The bar, up to 64 KiB: 1.15 times the copy, or 8 µs more.",
-            table(["size", "all_reduce", "a call that copies", "ratio", "more", ""],
-                  [jit_line(*row) for row in gpu.jit_times(result)]),
+            f"{result['gpu']}, driver {result['driver']}. **{shared}.** "
+            f"{sum(bar.met for bar in bars)} of {len(bars)} bars are met; those of bandwidth, "
+            "and what is missed:",
+            table(["operation", "ranks", "size", "bar", "figure", ""],
+                  [(bar.what, bar.layout, size_text(bar.bytes), bar.limit, bar.figure,
+                    "met" if bar.met else "**missed**") for bar in shown]),
+            f"all_reduce, f32, sum, microseconds a call. {shared}:",
+            gpu_times(result),
+        ]  # fmt: skip
+        for layout in gpu.nccl_layouts(result):
+            made += [
+                f"all_reduce beside `ncclAllReduce`, {gpu.layout_text(layout)}. {shared}; the "
+                "ratio is to the better of plain memory and symmetric windows:",
+                nccl_table(result, layout),
+            ]
+        made += [
+            f"Inside jit, 2 processes, MPS, ± half the distance of the quartiles. {shared}:",
+            jit_table(result),
         ]
+        made += [f"Not measured: {what}." for what in gpu.unmeasured(result)]
     return "\n\n".join(made) or "Not measured."
 
 

@@ -3,8 +3,6 @@
  * ranks that each bring B: all_reduce 2nB, reduce_scatter (n+1)B, all_gather (n+n^2)B, all_to_all
  * 2nB, broadcast (n+1)B; a size named is the larger of a rank's input and output. */
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/sys.h"
 #include "core/comm.h"
@@ -13,8 +11,9 @@
 #include "support/gpu.h"
 #include "support/process.h"
 #include "support/ranks.h"
+#include "support/timing.h"
 
-enum { SAMPLES = 15, MOST = 256 << 20 };
+enum { MOST = 256 << 20 };
 
 static double copy_rate; /* bytes read plus written, per second */
 
@@ -70,102 +69,38 @@ static double counted_bytes(enum oriel_kind kind, double bytes, double n)
     }
 }
 
-static int by_size(const void *a, const void *b)
+struct way {
+    oriel_comm *comm;
+    int rank;
+    enum oriel_kind kind;
+    size_t bytes;
+    cu_ptr send, recv;
+};
+
+static void call_way(const void *arg, cu_stream stream)
 {
-    double x = *(const double *)a;
-    double y = *(const double *)b;
+    const struct way *w = arg;
 
-    return (x > y) - (x < y);
-}
-
-static double median(double *values, int n)
-{
-    qsort(values, (size_t)n, sizeof *values, by_size);
-    return values[n / 2];
-}
-
-/* Seconds for one call, `rounds` in a row, as the slowest rank sees it; graph: captured. */
-static double sample(oriel_comm *comm, int rank, enum oriel_kind kind, size_t bytes, cu_ptr send,
-                     cu_ptr recv, cu_stream stream, int rounds, cu_graph_exec exec)
-{
-    cu_event from, to;
-    float ms = 0;
-    double mine;
-    double worst = 0;
-
-    CHECK_CU(gpu.event_create(&from, 0));
-    CHECK_CU(gpu.event_create(&to, 0));
-    CHECK_OK(oriel_barrier(oriel_comm_world(comm), rank));
-    call(oriel_comm_world(comm), rank, ORIEL_KIND_BARRIER, 0, 0, 0, stream);
-    CHECK_CU(gpu.event_record(from, stream));
-    for (int i = 0; i < rounds && exec == NULL; i++)
-        call(oriel_comm_world(comm), rank, kind, bytes, send, recv, stream);
-    if (exec != NULL)
-        CHECK_CU(gpu.graph_launch(exec, stream));
-    CHECK_CU(gpu.event_record(to, stream));
-    CHECK_CU(gpu.event_sync(to));
-    CHECK_CU(gpu.event_elapsed(&ms, from, to));
-    CHECK_CU(gpu.event_destroy(from));
-    CHECK_CU(gpu.event_destroy(to));
-    mine = (double)ms * 1e-3 / rounds;
-    CHECK_OK(
-        oriel_all_reduce(oriel_comm_world(comm), rank, &mine, &worst, 1, ORIEL_F64, ORIEL_MAX));
-    return worst;
-}
-
-static cu_graph_exec capture(oriel_comm *comm, int rank, enum oriel_kind kind, size_t bytes,
-                             cu_ptr send, cu_ptr recv, cu_stream stream, int rounds)
-{
-    cu_graph graph;
-    cu_graph_exec exec;
-
-    CHECK_CU(gpu.capture_begin(stream, 2));
-    for (int i = 0; i < rounds; i++)
-        call(oriel_comm_world(comm), rank, kind, bytes, send, recv, stream);
-    CHECK_CU(gpu.capture_end(stream, &graph));
-    CHECK_CU(gpu.graph_instantiate(&exec, graph, 0));
-    CHECK_CU(gpu.graph_destroy(graph));
-    return exec;
-}
-
-/* All of it, for tests/gpu/report.py. */
-static void print_samples(const char *name, const oriel_comm *comm, const char *way, size_t bytes,
-                          const double *values)
-{
-    printf("sample {\"op\": \"%s\", \"ranks\": %d, \"processes\": %d, \"way\": \"%s\", "
-           "\"bytes\": %zu, \"us\": [",
-           name, comm->size, comm->num_processes, way, bytes);
-    for (int i = 0; i < SAMPLES; i++)
-        printf("%s%.2f", i > 0 ? ", " : "", values[i] * 1e6);
-    printf("]}\n");
+    call(oriel_comm_world(w->comm), w->rank, w->kind, w->bytes, w->send, w->recv, stream);
 }
 
 static void measure(oriel_comm *comm, int rank, const struct bench *b, size_t bytes, cu_ptr send,
                     cu_ptr recv, cu_stream stream, int graphs)
 {
-    int rounds = bytes >= 64 << 20 ? 10 : bytes >= 1 << 20 ? 40 : 200;
-    double values[SAMPLES];
-    cu_graph_exec exec = NULL;
+    struct way arg = {comm, rank, b->kind, bytes, send, recv};
+    timing_way way = {.op = b->name, .fields = "", .call = call_way, .arg = &arg};
     double counted = counted_bytes(b->kind, (double)bytes, comm->size);
     double m;
 
-    if (graphs)
-        exec = capture(comm, rank, b->kind, bytes, send, recv, stream, rounds);
-    for (int i = -2; i < SAMPLES; i++) {
-        double t = sample(comm, rank, b->kind, bytes, send, recv, stream, rounds, exec);
-        if (i >= 0)
-            values[i] = t;
-    }
-    if (exec != NULL)
-        CHECK_CU(gpu.exec_destroy(exec));
-    m = median(values, SAMPLES);
+    timing_take(comm, rank, stream, bytes, graphs, &way, 1);
+    m = way.seconds[TIMING_SAMPLES / 2];
     if (rank == 0) {
         printf("bench %s %d ranks in %d processes %s %zu bytes: %.2f us (%.2f to %.2f), %.0f GB/s, "
                "%.1f %% of copy\n",
-               b->name, comm->size, comm->num_processes, graphs ? "graph" : "calls", bytes, m * 1e6,
-               values[0] * 1e6, values[SAMPLES - 1] * 1e6, counted / m * 1e-9,
+               b->name, comm->size, comm->num_processes, timing_way_text(graphs), bytes, m * 1e6,
+               way.seconds[0] * 1e6, way.seconds[TIMING_SAMPLES - 1] * 1e6, counted / m * 1e-9,
                100 * counted / m / copy_rate);
-        print_samples(b->name, comm, graphs ? "graph" : "calls", bytes, values);
+        timing_print(comm, &way, graphs, bytes);
         fflush(stdout);
     }
 }
@@ -174,11 +109,11 @@ static void measure(oriel_comm *comm, int rank, const struct bench *b, size_t by
 static void measure_host(oriel_comm *comm, int rank, cu_ptr send, cu_ptr recv, cu_stream stream)
 {
     enum { CALLS = 500 };
-    double values[SAMPLES];
+    double values[TIMING_SAMPLES];
     oriel_group *alone;
 
     CHECK_OK(oriel_group_intern(comm, &rank, 1, &alone));
-    for (int i = 0; i < SAMPLES; i++) {
+    for (int i = 0; i < TIMING_SAMPLES; i++) {
         double began = oriel_now();
 
         for (int k = 0; k < CALLS; k++)
@@ -186,18 +121,19 @@ static void measure_host(oriel_comm *comm, int rank, cu_ptr send, cu_ptr recv, c
         values[i] = (oriel_now() - began) / CALLS;
         CHECK_CU(oriel_cu->stream_sync(stream));
     }
-    printf("host cost of a call: %.2f us\n", 1e6 * median(values, SAMPLES));
+    printf("host cost of a call: %.2f us\n", 1e6 * timing_median(values, TIMING_SAMPLES));
 }
 
 static double measure_copy(const oriel_comm *comm, size_t bytes, cu_ptr send, cu_ptr recv,
                            cu_stream stream)
 {
-    double values[SAMPLES];
+    timing_way way = {.op = "copy", .fields = ""};
     cu_event from, to;
+    double m;
 
     CHECK_CU(gpu.event_create(&from, 0));
     CHECK_CU(gpu.event_create(&to, 0));
-    for (int i = -2; i < SAMPLES; i++) {
+    for (int i = -2; i < TIMING_SAMPLES; i++) {
         float ms;
 
         CHECK_CU(gpu.event_record(from, stream));
@@ -207,14 +143,14 @@ static double measure_copy(const oriel_comm *comm, size_t bytes, cu_ptr send, cu
         CHECK_CU(gpu.event_sync(to));
         CHECK_CU(gpu.event_elapsed(&ms, from, to));
         if (i >= 0)
-            values[i] = (double)ms * 1e-4;
+            way.seconds[i] = (double)ms * 1e-4;
     }
-    printf("copy of %zu MiB: %.1f us, %.0f GB/s\n", bytes >> 20, 1e6 * median(values, SAMPLES),
-           2e-9 * (double)bytes / median(values, SAMPLES));
-    print_samples("copy", comm, "calls", bytes, values);
     CHECK_CU(gpu.event_destroy(from));
     CHECK_CU(gpu.event_destroy(to));
-    return 2.0 * (double)bytes / median(values, SAMPLES);
+    m = timing_median(way.seconds, TIMING_SAMPLES);
+    printf("copy of %zu MiB: %.1f us, %.0f GB/s\n", bytes >> 20, 1e6 * m, 2e-9 * (double)bytes / m);
+    timing_print(comm, &way, 0, bytes);
+    return 2.0 * (double)bytes / m;
 }
 
 static void body(oriel_comm *comm, int rank, void *arg)

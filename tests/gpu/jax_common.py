@@ -1,5 +1,7 @@
 """What the JAX programs share. Each is started once for each rank, by `oriel run`."""
 
+import ctypes
+import os
 import time
 
 import jax
@@ -42,6 +44,20 @@ def poison(mebibytes=64, times=4):
     count = mebibytes << 18
     arrays = [jnp.full(count, jnp.nan, jnp.float32) for _ in range(times)]
     jax.block_until_ready(arrays)
+
+
+def nccl_refusal():
+    """Why NCCL would not take ranks that share a GPU; None: it would. JAX brings an NCCL of
+    its own, an older one; LD_PRELOAD puts another before it."""
+    if os.environ.get("NCCL_MULTI_RANK_GPU_ENABLE") != "1":
+        return "NCCL_MULTI_RANK_GPU_ENABLE is not 1"
+    if "nccl" not in os.environ.get("LD_PRELOAD", ""):
+        return "LD_PRELOAD names no NCCL"
+    version = ctypes.c_int()
+    ctypes.CDLL(None).ncclGetVersion(ctypes.byref(version))
+    if version.value < 23000:
+        return f"NCCL {version.value}: 2.30 is the first that lets ranks share a GPU"
+    return None
 
 
 def row(name):

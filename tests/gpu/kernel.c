@@ -12,8 +12,9 @@
 #include "support/gpu.h"
 #include "support/process.h"
 #include "support/ranks.h"
+#include "support/timing.h"
 
-enum { SAMPLES = 20, TURNS = 40, HASH = 7, MOST = 256 << 20, ROOM = 64 << 20 };
+enum { TURNS = 40, HASH = 7, MOST = 256 << 20, ROOM = 64 << 20 };
 
 static int bench;
 
@@ -138,79 +139,47 @@ static void check_graph(oriel_comm *comm, int rank, const struct part *part, siz
 
 /* ---- times ---------------------------------------------------------------------------------- */
 
-static int by_size(const void *a, const void *b)
-{
-    double x = *(const double *)a;
-    double y = *(const double *)b;
+struct timed {
+    oriel_group *group;
+    int rank;
+    const struct part *part;
+    size_t count;
+};
 
-    return (x > y) - (x < y);
+static void call_two_shot(const void *arg, cu_stream stream)
+{
+    const struct timed *t = arg;
+
+    two_shot(t->group, t->rank, t->part->from, t->part->to, t->count, stream);
 }
 
-/* Microseconds of a call, as the slowest rank sees it. */
-static double sample(oriel_comm *comm, int rank, const struct part *part, size_t bytes, int own)
+static void call_all_reduce(const void *arg, cu_stream stream)
 {
-    oriel_group *world = oriel_comm_world(comm);
-    int rounds = bytes >= 64 << 20 ? 10 : 40;
-    cu_event from, to;
-    float ms = 0;
-    double mine;
-    double worst = 0;
+    const struct timed *t = arg;
 
-    CHECK_CU(gpu.event_create(&from, 0));
-    CHECK_CU(gpu.event_create(&to, 0));
-    CHECK_OK(oriel_barrier(world, rank));
-    CHECK_OK(oriel_barrier_on(world, rank, part->stream));
-    CHECK_CU(gpu.event_record(from, part->stream));
-    for (int i = 0; i < rounds; i++) {
-        if (own)
-            two_shot(world, rank, part->from, part->to, bytes / 4, part->stream);
-        else
-            CHECK_OK(oriel_all_reduce_on(world, rank, gpu_pointer(part->from),
-                                         gpu_pointer(part->to), bytes / 4, ORIEL_F32, ORIEL_SUM,
-                                         part->stream));
-    }
-    CHECK_CU(gpu.event_record(to, part->stream));
-    CHECK_CU(gpu.event_sync(to));
-    CHECK_CU(gpu.event_elapsed(&ms, from, to));
-    CHECK_CU(gpu.event_destroy(from));
-    CHECK_CU(gpu.event_destroy(to));
-    mine = (double)ms * 1e3 / rounds;
-    CHECK_OK(oriel_all_reduce(world, rank, &mine, &worst, 1, ORIEL_F64, ORIEL_MAX));
-    return worst;
+    CHECK_OK(oriel_all_reduce_on(t->group, t->rank, gpu_pointer(t->part->from),
+                                 gpu_pointer(t->part->to), t->count, ORIEL_F32, ORIEL_SUM, stream));
 }
 
-static double print_samples(const oriel_comm *comm, const char *name, size_t bytes, double *us)
+static void measure(oriel_comm *comm, int rank, const struct part *part, size_t bytes, int graphs)
 {
-    printf("sample {\"op\": \"%s\", \"ranks\": %d, \"processes\": %d, \"way\": \"calls\", "
-           "\"bytes\": %zu, \"us\": [",
-           name, comm->size, comm->num_processes, bytes);
-    for (int i = 0; i < SAMPLES; i++)
-        printf("%s%.2f", i > 0 ? ", " : "", us[i]);
-    printf("]}\n");
-    qsort(us, SAMPLES, sizeof *us, by_size);
-    return us[SAMPLES / 2];
-}
+    const struct timed arg = {oriel_comm_world(comm), rank, part, bytes / 4};
+    timing_way ways[] = {
+        {.op = "two_shot", .fields = "", .call = call_two_shot, .arg = &arg},
+        {.op = "two_shot beside", .fields = "", .call = call_all_reduce, .arg = &arg}};
+    double own, built_in;
 
-static void measure(oriel_comm *comm, int rank, const struct part *part, size_t bytes)
-{
-    double us[2][SAMPLES];
-    double own, other;
-
-    for (int i = -3; i < SAMPLES; i++) {
-        for (int k = 0; k < 2; k++) {
-            double t = sample(comm, rank, part, bytes, k);
-
-            if (i >= 0)
-                us[k][i] = t;
-        }
-    }
+    timing_take(comm, rank, part->stream, bytes, graphs, ways, 2);
     if (rank != 0)
         return;
-    other = print_samples(comm, "two_shot beside", bytes, us[0]);
-    own = print_samples(comm, "two_shot", bytes, us[1]);
-    printf("bench kernel %d ranks in %d processes %9zu bytes: two_shot %.2f us, all_reduce %.2f "
-           "us, %.3f times\n",
-           comm->size, comm->num_processes, bytes, own, other, own / other);
+    own = timing_median(ways[0].seconds, TIMING_SAMPLES) * 1e6;
+    built_in = timing_median(ways[1].seconds, TIMING_SAMPLES) * 1e6;
+    printf("bench two_shot %d ranks in %d processes %s %zu bytes: %.2f us, all_reduce %.2f us, "
+           "%.3f times\n",
+           comm->size, comm->num_processes, timing_way_text(graphs), bytes, own, built_in,
+           own / built_in);
+    timing_print(comm, &ways[0], graphs, bytes);
+    timing_print(comm, &ways[1], graphs, bytes);
     fflush(stdout);
 }
 
@@ -248,7 +217,7 @@ static void body(oriel_comm *comm, int rank, void *arg)
     CHECK_CU(oriel_cu->fill(part.from, 60, room, part.stream));
     CHECK_CU(oriel_cu->stream_sync(part.stream));
     for (size_t i = 0; bench && i < sizeof sizes / sizeof *sizes; i++)
-        measure(comm, rank, &part, sizes[i]);
+        measure(comm, rank, &part, sizes[i], sizes[i] == 1 << 20);
     if (!bench) {
         check_all(comm, rank, &part, "buffers that can be shared");
         part.from = gpu_alloc(ROOM);

@@ -1,6 +1,7 @@
 """The committed results of the GPU tests, and whether they are current.
 
-    python3 tests/gpu/report.py write OUT     results/<gpu>.json from what run.sh left in OUT
+    python3 tests/gpu/report.py write OUT     from what run.sh left in OUT: results/<gpu>.json
+                                              here, and its times bench/results/gpu_<gpu>.json
     python3 tests/gpu/report.py check         a sentence for each that is stale or failed; 77
 
 Results carry a digest of each source they were made from.
@@ -14,11 +15,13 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 RESULTS = ROOT / "tests" / "gpu" / "results"
+TIMES = ROOT / "bench" / "results"
 COVERED = ["include/oriel/kernel*.h", "include/oriel/op.h", "src/ops/host_op.*",
            "tests/kernels/gpu_op.cu", "src/fabric/cuda*", "src/fabric/port.*", "src/core/device*",
            "src/core/register.c",
            "src/ops/cuda/*", "src/ops/reduce_element.h", "src/ffi/cuda.c", "src/ffi/attached.*",
-           "tests/gpu/*.c", "tests/gpu/jax_*.py", "tests/gpu/run.sh", "tests/support/gpu.*"]
+           "tests/gpu/*.c", "tests/gpu/jax_*.py", "tests/gpu/run.sh", "tests/support/gpu.*",
+           "tests/support/timing.*", "tests/support/nccl.*"]
 
 
 def digest(path):
@@ -48,15 +51,22 @@ def read_samples(folder):
             if re.match(r"(\[\d+\] )?sample \{", line)]
 
 
+def with_samples(head, samples):
+    """JSON with a line for each sample."""
+    lines = ",\n".join(f"  {json.dumps(sample)}" for sample in samples)
+    return json.dumps(head, indent=1).removesuffix("\n}") + f',\n "samples": [\n{lines}\n ]\n}}\n'
+
+
 def write(folder):
     gpu, driver = (folder / "gpu.txt").read_text().strip().split(", ")[:2]
-    result = {"gpu": gpu, "driver": driver, "digests": digests(),
-              "rows": read_rows((folder / "rows.txt").read_text()),
-              "samples": read_samples(folder)}
+    name = gpu.lower().replace(" ", "_")
+    head = {"gpu": gpu, "driver": driver}
+    rows, samples = read_rows((folder / "rows.txt").read_text()), read_samples(folder)
     RESULTS.mkdir(exist_ok=True)
-    path = RESULTS / f"{gpu.lower().replace(' ', '_')}.json"
-    path.write_text(json.dumps(result, indent=1) + "\n")
-    print(f"{path.relative_to(ROOT)}: {len(result['rows'])} rows, {len(result['samples'])} times")
+    (RESULTS / f"{name}.json").write_text(
+        json.dumps(head | {"digests": digests(), "rows": rows}, indent=1) + "\n")
+    (TIMES / f"gpu_{name}.json").write_text(with_samples(head, samples))
+    print(f"{name}: {len(rows)} rows, {len(samples)} times")
 
 
 def check():

@@ -1,15 +1,17 @@
 #!/bin/sh
 # Runs the GPU tests on this machine: run.sh BUILD OUT [PART...], all parts or those of c,
-# jax and bench; jax needs python3 (or $PYTHON) with JAX for CUDA. Each row is "row NAME ok" or
-# "row NAME FAILED ..."; they and a table of times are printed at the end. Afterwards
-# `tests/gpu/report.py write OUT` makes the JSON under results/, from the sources that BUILD
-# was made from.
+# jax and bench; jax needs python3 (or $PYTHON) with JAX for CUDA, comparisons with NCCL a
+# libnccl.so.2 from 2.30 on, which $NCCL_LIB names. Each row is "row NAME ok", "row NAME
+# skipped ..." or "row NAME FAILED ..."; they and a table of times are printed at the end.
+# Afterwards `tests/gpu/report.py write OUT` makes the JSON under results/ and
+# bench/results/, from the sources that BUILD was made from.
 build=${1:-build}
 out=${2:-.}
 [ $# -gt 2 ] && shift 2 && parts=" $* " || parts=" c jax bench "
 here=$(cd "$(dirname "$0")" && pwd)
 python=${PYTHON:-python3}
 export PYTHONPATH="$here/../../python${PYTHONPATH:+:$PYTHONPATH}"
+preload= # before python, where a test needs it
 rows=$out/rows.txt
 : > "$rows"
 
@@ -23,7 +25,7 @@ try() {
     sed 's/^\[[0-9]*\] //' "$out/$name.log" | grep '^row ' | sed "s|^row |row $name/|" >> "$rows"
     case $rc in
     "${WANT:-0}") echo "row $name ok" >> "$rows" ;;
-    77) echo "row $name skipped $(tail -n 1 "$out/$name.log")" >> "$rows" ;;
+    77) echo "row $name skipped $(grep -v '^oriel run: ' "$out/$name.log" | tail -n 1)" >> "$rows" ;;
     *) echo "row $name FAILED $rc: $(tail -n 1 "$out/$name.log")" >> "$rows" ;;
     esac
 }
@@ -52,11 +54,16 @@ c_part() {
     try threads_4 "$build/tests/ops" 4
     ORIEL_DIRECT=0 try staged_3 "$build/tests/ops" 3
     try threads_8 "$build/tests/ops" 8
+    try kernel_2 "$build/tests/kernel" "$here/../.." 2
+    try kernel_4 "$build/tests/kernel" "$here/../.." 4
+    ORIEL_DIRECT=0 try kernel_staged_3 "$build/tests/kernel" "$here/../.." 3
     # A client that is killed can leave the server sick: each of these has its own.
     mps_start
     try mps_2 "$build/oriel" run -n 2 -- "$build/tests/ops" 1
     try mps_shared_2 "$build/oriel" run -n 2 -- "$build/tests/ops" 1 1
     try mps_shared_2x2 "$build/oriel" run -n 2 -- "$build/tests/ops" 2 1
+    try mps_kernel_2 "$build/oriel" run -n 2 -- "$build/tests/kernel" "$here/../.." 1
+    try mps_kernel_2x2 "$build/oriel" run -n 2 -- "$build/tests/kernel" "$here/../.." 2
     try mps_8 "$build/oriel" run -n 8 -- "$build/tests/ops" 1 1
     mps_stop
     mps_start
@@ -71,7 +78,14 @@ jax() {
     name=$1
     ranks=$2
     shift 2
-    try "$name" "$build/oriel" run -n "$ranks" -- "$python" "$here/$@"
+    try "$name" "$build/oriel" run -n "$ranks" -- $preload "$python" "$here/$@"
+}
+
+# jax_nccl NAME ...: the same with that NCCL in place of JAX's own, where it is named.
+jax_nccl() {
+    [ -n "$NCCL_LIB" ] && preload="env LD_PRELOAD=$NCCL_LIB NCCL_MULTI_RANK_GPU_ENABLE=1"
+    jax "$@"
+    preload=
 }
 
 jax_part() {
@@ -81,26 +95,39 @@ jax_part() {
     XLA_FLAGS=--xla_gpu_graph_min_graph_size=1 jax jax_graphs_2 2 jax_replay.py
     ORIEL_DIRECT=0 jax jax_staged_2 2 jax_replay.py 40
     jax jax_kernel_2 2 jax_kernel.py
+    XLA_FLAGS=--xla_gpu_graph_min_graph_size=1 jax jax_kernel_graphs_2 2 jax_kernel.py
+    ORIEL_DIRECT=0 jax jax_kernel_staged_2 2 jax_kernel.py
+    ORIEL_GPU_ARENA=8M jax jax_kernel_no_room_2 2 jax_kernel.py
     jax jax_op_2 2 jax_op.py
     XLA_FLAGS=--xla_gpu_graph_min_graph_size=1 jax jax_op_graphs_2 2 jax_op.py
     jax jax_fail_2 2 jax_fail.py
     jax jax_fail_3 3 jax_fail.py
     ORIEL_SYNC=1 jax jax_sync_2 2 jax_fail.py sync
+    jax_nccl jax_overlap_2 2 jax_overlap.py
+    # Room for NCCL's CTAs, 32 of each rank, beside all of oriel's.
+    ORIEL_GPU_CTAS=64 jax_nccl jax_overlap_reserve_2 2 jax_overlap.py
     mps_stop
     jax jax_op_fault_2 2 jax_op.py fault
 }
 
 bench_part() {
-    timeout -k 1 -s KILL 60 "$build/tests/bench" 2 > "$out/bench_2.log" 2>&1
-    timeout -k 1 -s KILL 60 "$build/tests/bench" 4 > "$out/bench_4.log" 2>&1
+    try bench_2 "$build/tests/bench" 2
+    try bench_4 "$build/tests/bench" 4
+    try bench_nccl_2 "$build/tests/bench_nccl" 2 "${NCCL_LIB:-libnccl.so.2}"
+    try bench_nccl_4 "$build/tests/bench_nccl" 4 "${NCCL_LIB:-libnccl.so.2}"
+    try bench_kernel_2 "$build/tests/kernel" "$here/../.." 2 1
+    try bench_kernel_4 "$build/tests/kernel" "$here/../.." 4 1
     mps_start
-    timeout -k 1 -s KILL 60 "$build/oriel" run -n 2 -- "$build/tests/bench" 1 1 > "$out/bench_mps_2.log" 2>&1
+    try bench_kernel_mps_2 "$build/oriel" run -n 2 -- "$build/tests/kernel" "$here/../.." 1 1
+    try bench_mps_2 "$build/oriel" run -n 2 -- "$build/tests/bench" 1 1
+    try bench_nccl_mps_2 "$build/oriel" run -n 2 -- "$build/tests/bench_nccl" 1 "${NCCL_LIB:-libnccl.so.2}"
     mps_stop
 }
 
 jax_bench_part() {
     mps_start
-    timeout -k 1 -s KILL 100 "$build/oriel" run -n 2 -- "$python" "$here/jax_bench.py" > "$out/bench_jax_2.log" 2>&1
+    LIMIT=200 jax_nccl bench_jax_2 2 jax_bench.py
+    jax bench_jax_kernel_2 2 jax_kernel_bench.py
     mps_stop
 }
 

@@ -247,6 +247,43 @@ def test_report(tmp_path, monkeypatch):
         "overview.svg", "all_gather_c.svg"}  # fmt: skip
 
 
+def test_bars_of_a_gpu(tmp_path):
+    """bench/check, from samples alone: the better of NCCL's two counts, and medians."""
+
+    def sample(op, way, nbytes, us, **more):
+        ranks = {"ranks": 2, "processes": 1 if way != "jit" else 2}
+        return {"op": op, "way": way, "bytes": nbytes, "us": us} | ranks | more
+
+    def beside(way, nbytes, ours, plain, window):
+        return [sample("all_reduce", way, nbytes, [ours, 1.0, 99.0], beside="nccl"),
+                sample("nccl all_reduce", way, nbytes, [plain] * 3, memory="plain"),
+                sample("nccl all_reduce", way, nbytes, [window] * 3, memory="window")]  # fmt: skip
+
+    samples = [
+        *beside("calls", 4096, 6.0, 11.0, 10.0),
+        *beside("graph", 4096, 6.0, 13.0, 11.9),
+        *beside("calls", 256 << 10, 9.0, 10.0, 10.0),  # no bar
+        *beside("calls", 1 << 20, 6.6, 10.0, 20.0),
+        *beside("graph", 256 << 20, 300.0, 600.0, 800.0),
+        sample("jax all_reduce", "jit", 1024, [8.0] * 3),
+        sample("jax copy", "jit", 1024, [1.0] * 3),
+        sample("jax psum", "jit", 1024, [8.0] * 3),
+    ]
+    content = {"gpu": "Some GPU", "driver": "1", "samples": samples}
+    (tmp_path / "gpu_some.json").write_text(json.dumps(content))
+    (tmp_path / "startup.json").write_text("{}")
+    command = [sys.executable, ROOT / "bench" / "check", tmp_path]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=20)
+    assert done.returncode == 1, done.stderr
+    lines = done.stdout.splitlines()[1:]
+    verdicts = [(line.split("  ")[0].strip(), line.split()[-1]) for line in lines]
+    assert verdicts == [
+        ("all_reduce, calls", "met"), ("all_reduce, calls", "MISSED"),
+        ("all_reduce, graph", "MISSED"), ("all_reduce, graph", "met"),
+        ("all_reduce in jit", "met"), ("all_reduce in jit", "MISSED")]  # fmt: skip
+    assert "0.60" in lines[0] and "0.66" in lines[1] and "0.50" in lines[2]
+
+
 def test_one_turn_after_the_other(monkeypatch):
     """One program at a time; who begins changes; figures are medians of batches."""
     begun = []

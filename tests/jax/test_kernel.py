@@ -172,6 +172,21 @@ def test_several_calls_in_one_program():
         np.testing.assert_array_equal(got, [28.0 * i])
 
 
+def test_multimem():
+    """Where there is no multicast it is peers' loads and stores, in rank order."""
+    kernel = oriel.kernel(KERNELS / "multimem.cu")
+    x = jnp.linspace(0, 1, 8 * 64, dtype=jnp.float32).reshape(8, 64)
+    out = (jax.ShapeDtypeStruct((64,), jnp.float32), jax.ShapeDtypeStruct((1,), jnp.int32))
+
+    def function(v):
+        y, has = kernel(v[0], axis_name="x", out=out)
+        return y[None], has, oriel.all_reduce(v, "x")
+
+    y, has, wanted = over(make_mesh(), function, P("x"), P("x"), check_vma=False)(x)
+    assert_bits(y, wanted)
+    assert not np.asarray(has).any()
+
+
 def test_gradient():
     mine = oriel.kernel(KERNELS / "fused.cu")
     x = jnp.arange(16.0, dtype=jnp.float32).reshape(8, 2)

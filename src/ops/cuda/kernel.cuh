@@ -41,7 +41,7 @@ DEVICE void speak_in_order(const device_call &c)
  * there: all kernels of the last call had ended when its last meeting had. */
 DEVICE void show(const device_call &c, const device_begin &b)
 {
-    const uint64_t words = __builtin_offsetof(device_arena, shown) / 8;
+    const uint64_t words = (sizeof(device_arena) - sizeof(device_arena::shown)) / 8;
     device_arena *own = arena_of(c, b, c.index);
 
     for (uint64_t i = THREAD; i < words; i += DEVICE_THREADS)
