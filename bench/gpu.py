@@ -171,8 +171,22 @@ def jit_bars(result):
                       f"{ours / psum:.2f}", ours < psum)  # fmt: skip
 
 
+# ---- a kernel of one's own ---------------------------------------------------------------
+
+
+def kernel_bars(result):
+    """The all-reduce of example 07, in turn with the built-in one, from C and inside jit."""
+    for way, name in (("calls", "two_shot"), ("jit", "jax two_shot")):
+        for sample in samples(result, name, bytes=64 * MIB, way=way):
+            layout = sample["ranks"], sample["processes"]
+            built_in = find(result, layout, f"{name} beside", 64 * MIB, way)
+            ratio = statistics.median(sample["us"]) / built_in
+            yield Bar("example's, " + way, layout_text(layout), 64 * MIB,
+                      "at most 1.1 of all_reduce", f"{ratio:.2f}", ratio <= 1.1)  # fmt: skip
+
+
 def bars(result):
-    return [*share_bars(result), *nccl_bars(result), *jit_bars(result)]
+    return [*share_bars(result), *nccl_bars(result), *jit_bars(result), *kernel_bars(result)]
 
 
 def unmeasured(result):
@@ -181,3 +195,5 @@ def unmeasured(result):
         yield "NCCL"
     if not samples(result, "jax psum"):
         yield "lax.psum"
+    if not samples(result, "jax two_shot"):
+        yield "a kernel of one's own"

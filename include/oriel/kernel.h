@@ -284,14 +284,7 @@ ORIEL_FN int oriel_wait(oriel_team *team, int slot, uint64_t value)
 ORIEL_FN void oriel_copy_share(const oriel_team *team, void *dst, const void *src, size_t bytes)
 {
 #if defined(__CUDACC__)
-    size_t packs = (((uint64_t)dst | (uint64_t)src) % 16) ? 0 : bytes / 16;
-
-    oriel_for_each (i, team, packs) {
-        ((uint4 *)dst)[i] = ((const uint4 *)src)[i];
-    }
-    oriel_for_each (k, team, bytes - 16 * packs) {
-        ((char *)dst)[16 * packs + k] = ((const char *)src)[16 * packs + k];
-    }
+    oriel_cuda_copy(team, dst, src, bytes);
 #else
     size_t lines = bytes / 64;
     size_t from = 64 * oriel_share_begin(team, lines);
@@ -319,7 +312,8 @@ ORIEL_FN void oriel_get(const oriel_team *team, int rank, void *dst, const void 
 
 /* The one address behind which all ranks' memory at `pointer` is, where the hardware
  * has multicast (sm_90 and NVLink); NULL elsewhere: keep a path without it. Sums taken
- * there have no fixed order, so their bits may differ from run to run. */
+ * there have no fixed order, so their bits may differ from run to run. No launcher of this
+ * library gives one yet. */
 ORIEL_FN void *oriel_multimem(const oriel_team *team, const volatile void *pointer)
 {
     const oriel_buffer *buffer = oriel_buffer_of(team, pointer);
@@ -330,31 +324,55 @@ ORIEL_FN void *oriel_multimem(const oriel_team *team, const volatile void *point
            ((uint64_t)pointer - (uint64_t)buffer->peers[team->frame->rank]);
 }
 
-/* By one thread, at an address of oriel_multimem that is aligned to 16 bytes: the sum of
- * all ranks' four floats there; stores four floats on all ranks. Relaxed, system. */
-ORIEL_FN void oriel_multimem_load_sum(const float *multimem, float sums[4])
+ORIEL_FN int oriel_has_multimem(const oriel_team *team, const volatile void *pointer)
 {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-    asm volatile("multimem.ld_reduce.relaxed.sys.global.add.v4.f32 {%0, %1, %2, %3}, [%4];"
-                 : "=f"(sums[0]), "=f"(sums[1]), "=f"(sums[2]), "=f"(sums[3])
-                 : "l"(multimem)
-                 : "memory");
-#else
-    for (int i = 0; i < 4; i++)
-        sums[i] = multimem[i]; /* nobody has such an address */
-#endif
+    return oriel_multimem(team, pointer) != (void *)0;
 }
 
-ORIEL_FN void oriel_multimem_store(float *multimem, const float values[4])
+/* By one thread, at a pointer into an operand or result that is aligned to 16 bytes: the sum
+ * of all ranks' four floats there; without multicast, by loads from each, in rank order.
+ * Relaxed, system. */
+ORIEL_FN void oriel_multimem_load_sum(const oriel_team *team, const float *pointer, float sums[4])
 {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-    asm volatile("multimem.st.relaxed.sys.global.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(multimem),
-                 "f"(values[0]), "f"(values[1]), "f"(values[2]), "f"(values[3])
-                 : "memory");
-#else
-    for (int i = 0; i < 4; i++)
-        multimem[i] = values[i];
+    const void *multimem = oriel_multimem(team, pointer);
+
+    if (multimem) {
+        asm volatile("multimem.ld_reduce.relaxed.sys.global.add.v4.f32 {%0, %1, %2, %3}, [%4];"
+                     : "=f"(sums[0]), "=f"(sums[1]), "=f"(sums[2]), "=f"(sums[3])
+                     : "l"(multimem)
+                     : "memory");
+        return;
+    }
 #endif
+    for (int r = 0; r < team->frame->size; r++) {
+        const volatile float *from = (const volatile float *)oriel_peer_address(team, pointer, r);
+
+        for (int i = 0; i < 4; i++)
+            sums[i] = r == 0 ? from[i] : sums[i] + from[i];
+    }
+}
+
+/* The same for a store on all ranks. */
+ORIEL_FN void oriel_multimem_store(const oriel_team *team, float *pointer, const float values[4])
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    void *multimem = oriel_multimem(team, pointer);
+
+    if (multimem) {
+        asm volatile(
+            "multimem.st.relaxed.sys.global.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(multimem),
+            "f"(values[0]), "f"(values[1]), "f"(values[2]), "f"(values[3])
+            : "memory");
+        return;
+    }
+#endif
+    for (int r = 0; r < team->frame->size; r++) {
+        volatile float *to = (volatile float *)oriel_peer_address(team, pointer, r);
+
+        for (int i = 0; i < 4; i++)
+            to[i] = values[i];
+    }
 }
 
 /* ---- the way in: what oriel.kernel appends to the author's file --------------------------- */
@@ -376,14 +394,18 @@ ORIEL_FN double oriel_real_of(int64_t bits)
 #define ORIEL_ARG_STRING(T, i)  ((const char *)team->frame->values + team->frame->values[i])
 
 #if defined(__CUDACC__)
+/* At most half a multiprocessor for a block: kernels of two comms fit together, as they must
+ * if each waits for its peers. */
 #define ORIEL_ENTRY(name, call)                                                                    \
-    extern "C" __global__ void oriel_entry_##name(const oriel_frame *frame)                        \
+    extern "C" __global__ void __launch_bounds__(512, 2)                                           \
+        oriel_entry_##name(const oriel_frame *frame)                                               \
     {                                                                                              \
         oriel_team self;                                                                           \
         oriel_team *team = &self;                                                                  \
-        if (oriel_cuda_begin(team, frame) == 0)                                                    \
+        if (oriel_cuda_begin(team, frame) == 0) {                                                  \
             call;                                                                                  \
-        oriel_cuda_end(team);                                                                      \
+            oriel_cuda_end(team);                                                                  \
+        }                                                                                          \
     }
 #else
 #if defined(__cplusplus)

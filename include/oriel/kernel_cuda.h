@@ -22,6 +22,14 @@ ORIEL_FN uint64_t oriel_cuda_acquire(const uint64_t *word)
     return value;
 }
 
+ORIEL_FN uint32_t oriel_cuda_acquire(const uint32_t *word)
+{
+    uint32_t value;
+
+    asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(word) : "memory");
+    return value;
+}
+
 ORIEL_FN uint32_t oriel_cuda_relaxed(const uint32_t *word)
 {
     uint32_t value;
@@ -42,7 +50,7 @@ ORIEL_FN int oriel_cuda_failed(const oriel_team *team)
 {
     if (oriel_cuda_relaxed(team->frame->error) != 0)
         return 1;
-    if (oriel_cuda_relaxed(team->frame->abort) != 0)
+    if (oriel_cuda_relaxed(team->frame->gone) != 0 || oriel_cuda_relaxed(team->frame->abort) != 0)
         oriel_cuda_trouble(team->frame, ORIEL_TROUBLE_ABORT, 0);
     else if (oriel_cuda_now() - team->started > team->frame->limit_ns)
         oriel_cuda_trouble(team->frame, ORIEL_TROUBLE_LATE, 0);
@@ -109,25 +117,69 @@ ORIEL_FN int oriel_cuda_barrier(oriel_team *team)
     return oriel_cuda_sync(team) | failed;
 }
 
-/* Ranks meet before the body, so that operands are there, and after it, so that
- * results are; who does not meet the others touches nothing of theirs. */
+/* By the whole team; four packs of each thread in flight. */
+ORIEL_FN void oriel_cuda_copy(const oriel_team *team, void *dst, const void *src, size_t bytes)
+{
+    const size_t step = team->threads;
+    size_t packs = (((uint64_t)dst | (uint64_t)src) % 16) ? 0 : bytes / 16;
+
+    for (size_t i = team->thread; i < packs; i += 4 * step) {
+        uint4 pack[4];
+
+#pragma unroll
+        for (int k = 0; k < 4; k++)
+            pack[k] = ((const uint4 *)src)[i + k * step < packs ? i + k * step : i];
+#pragma unroll
+        for (int k = 0; k < 4; k++)
+            if (i + k * step < packs)
+                ((uint4 *)dst)[i + k * step] = pack[k];
+    }
+    for (size_t i = 16 * packs + team->thread; i < bytes; i += step)
+        ((char *)dst)[i] = ((const char *)src)[i];
+}
+
+/* Buffers `from` to `to`, between the caller's and the copies that all ranks reach. Out of
+ * line, since it would cost the other way registers; and the team by value, which stays in
+ * registers then. */
+static __device__ __noinline__ void oriel_cuda_stage(oriel_team team, uint32_t from, uint32_t to,
+                                                     int in)
+{
+    const oriel_frame *frame = team.frame;
+
+    for (uint32_t i = from; i < to; i++) {
+        void *copy = frame->buffers[i].peers[frame->rank];
+
+        oriel_cuda_copy(&team, in ? copy : frame->staged[i], in ? frame->staged[i] : copy,
+                        (size_t)frame->buffers[i].bytes);
+    }
+}
+
+/* All ranks have met before the launch, so all operands are there, unless they must be
+ * copied first; who has not met the others finds an error, and touches nothing of theirs. */
 ORIEL_FN int oriel_cuda_begin(oriel_team *team, const oriel_frame *frame)
 {
+    int failed;
+
     team->frame = frame;
     team->thread = blockIdx.x * blockDim.x + threadIdx.x;
     team->threads = gridDim.x * blockDim.x;
-    team->epoch = oriel_cuda_acquire(oriel_arrivals(frame->boards[frame->rank]) + frame->rank);
+    team->epoch = 0;
     team->started = oriel_cuda_now();
+    /* Acquired: other ranks' kernels may have left old lines in the L1 cache. */
+    failed = __syncthreads_or(threadIdx.x == 0 && oriel_cuda_acquire(frame->error) != 0);
+    if (failed || !frame->staged)
+        return failed;
+    oriel_cuda_stage(*team, 0, frame->num_operands, 1);
     return oriel_cuda_barrier(team);
 }
 
-/* Everybody is past its last signal: the own ones are cleared for the next call. */
+/* Ranks meet again after the launch; copied results are there when all have ended. */
 ORIEL_FN void oriel_cuda_end(oriel_team *team)
 {
-    int failed = oriel_cuda_barrier(team);
+    const oriel_frame *frame = team->frame;
 
-    for (uint32_t slot = team->thread; !failed && slot < ORIEL_SIGNALS; slot += team->threads)
-        team->frame->boards[team->frame->rank]->signals[slot] = 0;
+    if (frame->staged && !oriel_cuda_barrier(team))
+        oriel_cuda_stage(*team, frame->num_operands, frame->num_buffers, 0);
 }
 
 #endif

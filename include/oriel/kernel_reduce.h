@@ -95,6 +95,11 @@ enum { ORIEL_OP_SUM, ORIEL_OP_PROD, ORIEL_OP_MIN, ORIEL_OP_MAX };
  * buffers of this rank; they may be the same if nobody else reads or writes there.
  *   oriel_reduce_copy(team, T *dst, const T *src, size_t count, int op)      to this rank
  *   oriel_reduce_copy_all(team, T *dst, const T *src, size_t count, int op)  to all ranks
+ *   oriel_reduce_rows(team, T *dst, const T *src, size_t rows, size_t cols, int op, then, arg)
+ * the last to this rank, through a function of the author's that changes what is reduced
+ * before it is stored: ORIEL_FN void then(A *values, size_t n, size_t row, size_t col,
+ * const void *arg) has n values of `row`, from `col` on, and must not wait. A is T, float for
+ * 16 bits.
  * T is float, double, oriel_f16, oriel_bf16, or (u)int8_t to (u)int64_t. */
 
 /* IEEE 754-2019 minimum and maximum: -0 is less than 0. */
@@ -147,22 +152,151 @@ template <class A, class W> ORIEL_FN A oriel_combine(A a, A b, int op)
     return (A)(op == ORIEL_OP_MIN ? ORIEL_LEAST(a, b) : ORIEL_MOST(a, b));
 }
 
-/* 16 bytes at a time where all ranks' addresses allow it, four packs of each rank in
- * flight. The loads are plain, never .nc: what they read was written by others in the
- * same launch, and ordered by an acquire. */
-template <class T>
-ORIEL_FN void oriel_reduce(const oriel_team *team, T *dst, const T *src, size_t count, int op,
-                           int everywhere)
+/* One of `size` sources and of the targets `first` to `last` for each rank: so far into each
+ * rank's buffer. */
+struct oriel_reduction {
+    void *const *from;
+    void *const *to;
+    uint64_t from_at, to_at;
+    int size, first, last, op;
+};
+
+template <class T> union oriel_pack {
+    uint4 all;
+    T each[16 / sizeof(T)];
+    __device__ oriel_pack()
+    {
+    }
+};
+
+/* Strong, so past the L1 cache: what it reads may have been written in the same launch. Not
+ * ordered by itself, so that many can be in flight. */
+ORIEL_FN uint4 oriel_cuda_load_pack(const void *at)
+{
+    uint4 pack;
+
+    asm volatile("ld.relaxed.sys.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(pack.x), "=r"(pack.y), "=r"(pack.z), "=r"(pack.w)
+                 : "l"(at));
+    return pack;
+}
+
+/* What becomes of `n` elements from `at` on before they are stored. */
+struct oriel_as_they_are {
+    template <class A> __device__ __forceinline__ void operator()(A *, int, size_t) const
+    {
+    }
+};
+
+/* Gives it row and column. A division of 64 bits costs as much as all the rest. */
+template <class F> struct oriel_in_rows {
+    F then;
+    size_t cols;
+
+    template <class A> __device__ __forceinline__ void operator()(A *values, int n, size_t at) const
+    {
+        size_t row = (at | cols) >> 32 ? at / cols : (uint32_t)at / (uint32_t)cols;
+        size_t col = at - row * cols;
+
+        if (col + n <= cols) {
+            then(values, n, row, col);
+            return;
+        }
+        for (int e = 0; e < n; e++) {
+            then(values + e, 1, row, col);
+            if (++col == cols) {
+                col = 0;
+                row++;
+            }
+        }
+    }
+};
+
+/* Packs `i`, `i + step` and so on, U of them in flight for each of P ranks; the number of
+ * ranks is a multiple of P. Loads past the end are made all the same, of a pack that is
+ * there, so that no branch keeps the others from being in flight together. */
+template <class T, int P, int U, class Then>
+ORIEL_FN void oriel_reduce_packs(const oriel_reduction &r, size_t i, size_t step, size_t packs,
+                                 const Then &then)
 {
     typedef oriel_element<T> E;
     typedef typename E::acc A;
-    typedef typename E::wide W;
-    const int per = 16 / sizeof(T), flight = 4;
+    const int per = 16 / sizeof(T);
+    oriel_pack<T> sum[U];
+    A acc[U][per];
+
+#pragma unroll 1
+    for (int rank = 0; rank < r.size; rank += P) {
+        oriel_pack<T> v[P][U];
+
+#pragma unroll
+        for (int p = 0; p < P; p++) {
+            const uint4 *from = (const uint4 *)((char *)r.from[rank + p] + r.from_at);
+#pragma unroll
+            for (int u = 0; u < U; u++)
+                v[p][u].all =
+                    oriel_cuda_load_pack(from + (i + u * step < packs ? i + u * step : i));
+        }
+#pragma unroll
+        for (int u = 0; u < U; u++)
+#pragma unroll
+            for (int p = 0; p < P; p++)
+#pragma unroll
+                for (int e = 0; e < per; e++) {
+                    A x = E::get(v[p][u].each[e]);
+                    acc[u][e] =
+                        rank + p == 0 ? x : oriel_combine<A, typename E::wide>(acc[u][e], x, r.op);
+                }
+    }
+#pragma unroll
+    for (int u = 0; u < U; u++)
+        if (i + u * step < packs)
+            then(acc[u], per, (i + u * step) * per);
+#pragma unroll
+    for (int u = 0; u < U; u++)
+#pragma unroll
+        for (int e = 0; e < per; e++)
+            sum[u].each[e] = E::put(acc[u][e]);
+#pragma unroll 1
+    for (int rank = r.first; rank <= r.last; rank++) {
+        uint4 *to = (uint4 *)((char *)r.to[rank] + r.to_at);
+#pragma unroll
+        for (int u = 0; u < U; u++)
+            if (i + u * step < packs)
+                __stcs(to + i + u * step, sum[u].all);
+    }
+}
+
+/* What is no whole pack, or not aligned to one, from element `i` on. */
+template <class T, class Then>
+ORIEL_FN void oriel_reduce_rest(const oriel_reduction &r, size_t i, size_t step, size_t count,
+                                const Then &then)
+{
+    typedef oriel_element<T> E;
+    typedef typename E::acc A;
+
+    for (; i < count; i += step) {
+        A acc = E::get(((const T *)((char *)r.from[0] + r.from_at))[i]);
+
+        for (int rank = 1; rank < r.size; rank++)
+            acc = oriel_combine<A, typename E::wide>(
+                acc, E::get(((const T *)((char *)r.from[rank] + r.from_at))[i]), r.op);
+        then(&acc, 1, i);
+        for (int rank = r.first; rank <= r.last; rank++)
+            ((T *)((char *)r.to[rank] + r.to_at))[i] = E::put(acc);
+    }
+}
+
+template <class T, class Then>
+ORIEL_FN void oriel_reduce(const oriel_team *team, T *dst, const T *src, size_t count, int op,
+                           int everywhere, const Then &then)
+{
     const oriel_frame *frame = team->frame;
+    const size_t step = team->threads, per = 16 / sizeof(T);
     const oriel_buffer *in, *out;
-    uint64_t in_at, out_at, bits = 0;
-    size_t packs, threads = team->threads;
-    int first = everywhere ? 0 : frame->rank, last = everywhere ? frame->size - 1 : frame->rank;
+    oriel_reduction r;
+    uint64_t bits = 0;
+    size_t packs;
 
     if (count == 0)
         return;
@@ -170,71 +304,55 @@ ORIEL_FN void oriel_reduce(const oriel_team *team, T *dst, const T *src, size_t 
     out = oriel_buffer_of(team, dst);
     if (!in || !out)
         return;
-    in_at = (uint64_t)src - (uint64_t)in->peers[frame->rank];
-    out_at = (uint64_t)dst - (uint64_t)out->peers[frame->rank];
-    for (int r = 0; r < frame->size; r++)
-        bits |= ((uint64_t)in->peers[r] + in_at) | ((uint64_t)out->peers[r] + out_at);
+    r.from = in->peers;
+    r.to = out->peers;
+    r.from_at = (uint64_t)src - (uint64_t)in->peers[frame->rank];
+    r.to_at = (uint64_t)dst - (uint64_t)out->peers[frame->rank];
+    r.size = frame->size;
+    r.first = everywhere ? 0 : frame->rank;
+    r.last = everywhere ? frame->size - 1 : frame->rank;
+    r.op = op;
+    for (int rank = 0; rank < r.size; rank++)
+        bits |= ((uint64_t)r.from[rank] + r.from_at) | ((uint64_t)r.to[rank] + r.to_at);
     packs = bits % 16 ? 0 : count / per;
 
-    for (size_t i = team->thread; i < packs; i += flight * threads) {
-        A acc[flight][per];
-        union pack {
-            uint4 all;
-            T each[per];
-            __device__ pack()
-            {
-            }
-        } v[flight];
-
-        for (int r = 0; r < frame->size; r++) {
-            const uint4 *from = (const uint4 *)((char *)in->peers[r] + in_at);
-#pragma unroll
-            for (int k = 0; k < flight; k++)
-                if (i + k * threads < packs)
-                    v[k].all = __ldcs(from + i + k * threads);
-#pragma unroll
-            for (int k = 0; k < flight; k++)
-#pragma unroll
-                for (int e = 0; e < per; e++)
-                    acc[k][e] = r == 0 ? E::get(v[k].each[e])
-                                       : oriel_combine<A, W>(acc[k][e], E::get(v[k].each[e]), op);
-        }
-#pragma unroll
-        for (int k = 0; k < flight; k++)
-#pragma unroll
-            for (int e = 0; e < per; e++)
-                v[k].each[e] = E::put(acc[k][e]);
-        for (int r = first; r <= last; r++) {
-            uint4 *to = (uint4 *)((char *)out->peers[r] + out_at);
-#pragma unroll
-            for (int k = 0; k < flight; k++)
-                if (i + k * threads < packs)
-                    __stcs(to + i + k * threads, v[k].all);
-        }
-    }
-    for (size_t i = packs * per + team->thread; i < count; i += threads) {
-        A acc = E::get(((const T *)((char *)in->peers[0] + in_at))[i]);
-
-        for (int r = 1; r < frame->size; r++)
-            acc = oriel_combine<A, W>(acc, E::get(((const T *)((char *)in->peers[r] + in_at))[i]),
-                                      op);
-        for (int r = first; r <= last; r++)
-            ((T *)((char *)out->peers[r] + out_at))[i] = E::put(acc);
-    }
+    if (r.size == 2)
+        for (size_t i = team->thread; i < packs; i += 4 * step)
+            oriel_reduce_packs<T, 2, 4>(r, i, step, packs, then);
+    else if (r.size % 4 == 0)
+        for (size_t i = team->thread; i < packs; i += 2 * step)
+            oriel_reduce_packs<T, 4, 2>(r, i, step, packs, then);
+    else
+        for (size_t i = team->thread; i < packs; i += 4 * step)
+            oriel_reduce_packs<T, 1, 4>(r, i, step, packs, then);
+    oriel_reduce_rest<T>(r, packs * per + team->thread, step, count, then);
 }
 
 template <class T>
 ORIEL_FN void oriel_reduce_copy(const oriel_team *team, T *dst, const T *src, size_t count, int op)
 {
-    oriel_reduce(team, dst, src, count, op, 0);
+    oriel_reduce(team, dst, src, count, op, 0, oriel_as_they_are());
 }
 
 template <class T>
 ORIEL_FN void oriel_reduce_copy_all(const oriel_team *team, T *dst, const T *src, size_t count,
                                     int op)
 {
-    oriel_reduce(team, dst, src, count, op, 1);
+    oriel_reduce(team, dst, src, count, op, 1, oriel_as_they_are());
 }
+
+template <class T, class F>
+ORIEL_FN void oriel_reduce_rows_by(const oriel_team *team, T *dst, const T *src, size_t rows,
+                                   size_t cols, int op, F then)
+{
+    oriel_reduce(team, dst, src, rows * cols, op, 0, oriel_in_rows<F>{then, cols});
+}
+
+/* A lambda, since a function's address would be called, not inlined. */
+#define oriel_reduce_rows(team, dst, src, rows, cols, op, then, arg)                               \
+    oriel_reduce_rows_by(                                                                          \
+        team, dst, src, rows, cols, op,                                                            \
+        [&](auto *values, size_t n, size_t row, size_t col) { then(values, n, row, col, arg); })
 
 #else
 
@@ -246,6 +364,24 @@ enum { ORIEL_REDUCE_BLOCK = 256 };
 
 /* A block at a time stays in the cache, and loops without a branch become vectors. */
 #define ORIEL_REDUCE(T, A, W, name, GET, PUT)                                                      \
+    ORIEL_FN void oriel_reduce_block_##name(const oriel_team *team, A *acc, const T *src,          \
+                                            size_t n, int op)                                      \
+    {                                                                                              \
+        for (int r = 0; r < team->frame->size; r++) {                                              \
+            const T *x = (const T *)oriel_peer_address(team, src, r);                              \
+            if (r == 0)                                                                            \
+                ORIEL_REDUCE_LOOP((A)GET(x[i]));                                                   \
+            else if (op == ORIEL_OP_SUM)                                                           \
+                ORIEL_REDUCE_LOOP((A)((W)acc[i] + (W)GET(x[i])));                                  \
+            else if (op == ORIEL_OP_PROD)                                                          \
+                ORIEL_REDUCE_LOOP((A)((W)acc[i] * (W)GET(x[i])));                                  \
+            else if (op == ORIEL_OP_MIN)                                                           \
+                ORIEL_REDUCE_LOOP((A)ORIEL_LEAST(acc[i], GET(x[i])));                              \
+            else                                                                                   \
+                ORIEL_REDUCE_LOOP((A)ORIEL_MOST(acc[i], GET(x[i])));                               \
+        }                                                                                          \
+    }                                                                                              \
+                                                                                                   \
     ORIEL_FN void oriel_reduce_##name(const oriel_team *team, T *dst, const T *src, size_t count,  \
                                       int op, int everywhere)                                      \
     {                                                                                              \
@@ -256,23 +392,33 @@ enum { ORIEL_REDUCE_BLOCK = 256 };
                                                                                                    \
         for (size_t at = oriel_share_begin(team, count); at < to; at += n) {                       \
             n = to - at < ORIEL_REDUCE_BLOCK ? to - at : (size_t)ORIEL_REDUCE_BLOCK;               \
-            for (int r = 0; r < team->frame->size; r++) {                                          \
-                const T *x = (const T *)oriel_peer_address(team, src + at, r);                     \
-                if (r == 0)                                                                        \
-                    ORIEL_REDUCE_LOOP((A)GET(x[i]));                                               \
-                else if (op == ORIEL_OP_SUM)                                                       \
-                    ORIEL_REDUCE_LOOP((A)((W)acc[i] + (W)GET(x[i])));                              \
-                else if (op == ORIEL_OP_PROD)                                                      \
-                    ORIEL_REDUCE_LOOP((A)((W)acc[i] * (W)GET(x[i])));                              \
-                else if (op == ORIEL_OP_MIN)                                                       \
-                    ORIEL_REDUCE_LOOP((A)ORIEL_LEAST(acc[i], GET(x[i])));                          \
-                else                                                                               \
-                    ORIEL_REDUCE_LOOP((A)ORIEL_MOST(acc[i], GET(x[i])));                           \
-            }                                                                                      \
+            oriel_reduce_block_##name(team, acc, src + at, n, op);                                 \
             for (int r = first; r <= last; r++) {                                                  \
                 T *y = (T *)oriel_peer_address(team, dst + at, r);                                 \
                 for (size_t i = 0; i < n; i++)                                                     \
                     y[i] = PUT(acc[i]);                                                            \
+            }                                                                                      \
+        }                                                                                          \
+    }                                                                                              \
+                                                                                                   \
+    ORIEL_FN void oriel_reduce_rows_##name(                                                        \
+        const oriel_team *team, T *dst, const T *src, size_t rows, size_t cols, int op,            \
+        void (*then)(A *, size_t, size_t, size_t, const void *), const void *arg)                  \
+    {                                                                                              \
+        size_t at = oriel_share_begin(team, rows * cols), to = oriel_share_end(team, rows * cols); \
+        A acc[ORIEL_REDUCE_BLOCK];                                                                 \
+                                                                                                   \
+        for (size_t n, row = cols ? at / cols : 0, col = at - row * cols; at < to; at += n) {      \
+            n = to - at < ORIEL_REDUCE_BLOCK ? to - at : (size_t)ORIEL_REDUCE_BLOCK;               \
+            n = cols - col < n ? cols - col : n;                                                   \
+            oriel_reduce_block_##name(team, acc, src + at, n, op);                                 \
+            then(acc, n, row, col, arg);                                                           \
+            for (size_t i = 0; i < n; i++)                                                         \
+                dst[at + i] = PUT(acc[i]);                                                         \
+            col += n;                                                                              \
+            if (col == cols) {                                                                     \
+                col = 0;                                                                           \
+                row++;                                                                             \
             }                                                                                      \
         }                                                                                          \
     }
@@ -291,28 +437,36 @@ ORIEL_FOR_ELEMENTS(ORIEL_REDUCE)
                                         size_t count, int op)                                      \
     {                                                                                              \
         oriel_reduce_##name(team, dst, src, count, op, 1);                                         \
+    }                                                                                              \
+    ORIEL_FN void oriel_reduce_rows(                                                               \
+        const oriel_team *team, T *dst, const T *src, size_t rows, size_t cols, int op,            \
+        void (*then)(A *, size_t, size_t, size_t, const void *), const void *arg)                  \
+    {                                                                                              \
+        oriel_reduce_rows_##name(team, dst, src, rows, cols, op, then, arg);                       \
     }
 ORIEL_FOR_ELEMENTS(ORIEL_OVERLOAD)
 #undef ORIEL_OVERLOAD
 #else
-#define ORIEL_REDUCE_OF(dst)                                                                       \
+#define ORIEL_REDUCE_OF(dst, what)                                                                 \
     _Generic((dst), float *                                                                        \
-             : oriel_reduce_f32, double *                                                          \
-             : oriel_reduce_f64, oriel_f16 *                                                       \
-             : oriel_reduce_f16, oriel_bf16 *                                                      \
-             : oriel_reduce_bf16, int8_t *                                                         \
-             : oriel_reduce_s8, uint8_t *                                                          \
-             : oriel_reduce_u8, int16_t *                                                          \
-             : oriel_reduce_s16, uint16_t *                                                        \
-             : oriel_reduce_u16, int32_t *                                                         \
-             : oriel_reduce_s32, uint32_t *                                                        \
-             : oriel_reduce_u32, int64_t *                                                         \
-             : oriel_reduce_s64, uint64_t *                                                        \
-             : oriel_reduce_u64)
+             : what##f32, double *                                                                 \
+             : what##f64, oriel_f16 *                                                              \
+             : what##f16, oriel_bf16 *                                                             \
+             : what##bf16, int8_t *                                                                \
+             : what##s8, uint8_t *                                                                 \
+             : what##u8, int16_t *                                                                 \
+             : what##s16, uint16_t *                                                               \
+             : what##u16, int32_t *                                                                \
+             : what##s32, uint32_t *                                                               \
+             : what##u32, int64_t *                                                                \
+             : what##s64, uint64_t *                                                               \
+             : what##u64)
 #define oriel_reduce_copy(team, dst, src, count, op)                                               \
-    ORIEL_REDUCE_OF(dst)(team, dst, src, count, op, 0)
+    ORIEL_REDUCE_OF(dst, oriel_reduce_)(team, dst, src, count, op, 0)
 #define oriel_reduce_copy_all(team, dst, src, count, op)                                           \
-    ORIEL_REDUCE_OF(dst)(team, dst, src, count, op, 1)
+    ORIEL_REDUCE_OF(dst, oriel_reduce_)(team, dst, src, count, op, 1)
+#define oriel_reduce_rows(team, dst, src, rows, cols, op, then, arg)                               \
+    ORIEL_REDUCE_OF(dst, oriel_reduce_rows_)(team, dst, src, rows, cols, op, then, arg)
 #endif
 
 #endif

@@ -69,15 +69,18 @@ enum {
 typedef struct oriel_frame {
     int32_t rank, size; /* in the group */
     uint32_t num_buffers;
-    uint32_t reserved;
+    uint32_t num_operands;
     const oriel_buffer *buffers; /* operands, then results, each as the kernel has them */
     oriel_board *const *boards;  /* [size] */
     const int64_t *values;       /* attributes, see docs/kernels.md */
     /* CUDA alone */
     uint32_t *error;       /* the first trouble in the low byte, its value above */
-    const uint32_t *abort; /* not 0: give up */
+    const uint32_t *abort; /* not 0: give up; in the host's memory ... */
+    const uint32_t *gone;  /* ... and in the device's */
     uint64_t *sync;        /* counts who has come to oriel_team_sync; 0 at first */
     uint64_t limit_ns;     /* how long it may take */
+    /* [num_buffers]: the caller's, if what the kernel has are copies; NULL: it has those */
+    void *const *staged;
     /* host alone */
     const oriel_team_calls *calls;
     void *inner;

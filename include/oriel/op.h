@@ -14,10 +14,16 @@
  * cc -shared -fPIC my_op.c -o libmine.so, and in Python oriel.op("libmine.so", "my_op").
  * Nothing has to be linked with.
  *
- * The function is called once for each rank of the group, by a thread of the library,
- * when the operands of all ranks are there; the results of all ranks may be written
- * from then on, and are what they are once it has returned on all. It fails on all
- * ranks if it does on one. docs/kernels.md has the whole story. */
+ * On a CPU the function is called once for each rank of the group, by a thread of the
+ * library, when the operands of all ranks are there; the results of all ranks may be
+ * written from then on, and are what they are once it has returned on all.
+ *
+ * On a GPU it puts work on call->stream and returns without waiting for it: what it puts
+ * there begins when the operands of all ranks are there, and the results are what they are
+ * once all ranks' work is done. `data` and `peers` are device addresses. nvcc -shared
+ * -Xcompiler -fPIC my_op.cu -o libmine.so builds it.
+ *
+ * It fails on all ranks if it does on one. docs/kernels.md has the whole story. */
 #ifndef ORIEL_OP_H
 #define ORIEL_OP_H
 
@@ -64,7 +70,7 @@ typedef struct oriel_call_attribute {
 typedef struct oriel_call oriel_call;
 struct oriel_call {
     size_t struct_size;
-    void *stream;   /* a GPU's: what the caller's program runs on; NULL on a CPU */
+    void *stream;   /* a GPU's (cudaStream_t): the caller's program runs on it; NULL on a CPU */
     int rank, size; /* in the group */
     int num_operands, num_results, num_attributes;
     const oriel_call_buffer *operands;
@@ -72,13 +78,16 @@ struct oriel_call {
     const oriel_call_attribute *attributes;
     double deadline_s; /* until when it has to be done, by CLOCK_MONOTONIC */
     /* Every rank calls it as often: what any did before it happens before what any does
-     * after it. On a CPU it waits; on a GPU work on `stream` does. A failure is
-     * permanent: return it. */
+     * after it. On a CPU it waits; on a GPU what is put on `stream` next does, for what all
+     * ranks have put there before. A failure is permanent: return it. */
     oriel_status (*barrier)(oriel_call *call);
     /* Whether the call has failed already: for loops that wait for something. */
     int (*failed)(oriel_call *call);
     char error[ORIEL_CALL_TEXT]; /* what went wrong, see oriel_call_fail */
     void *inner;
+    /* A GPU's, NULL on a CPU: kernels read it; not 0 once the call has failed: for those
+     * that wait for something. */
+    const uint32_t *aborted;
 };
 
 /* Where `rank` has what `pointer`, into an operand or result of this rank, points to;
@@ -127,6 +136,18 @@ oriel_call_fail(oriel_call *call, oriel_status code, const char *format, ...)
     va_end(args);
     return code;
 }
+
+#if defined(__CUDA_RUNTIME_API_H__)
+/* `return oriel_call_check(call, cudaGetLastError(), "launching add");` */
+static inline __attribute__((unused)) oriel_status
+oriel_call_check(oriel_call *call, cudaError_t error, const char *what)
+{
+    if (error == cudaSuccess)
+        return ORIEL_OK;
+    return oriel_call_fail(call, ORIEL_ERR_SYSTEM, "%s: %s: %s", what, cudaGetErrorName(error),
+                           cudaGetErrorString(error));
+}
+#endif
 
 #ifdef __cplusplus
 }

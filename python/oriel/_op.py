@@ -3,6 +3,7 @@
 import ctypes
 import hashlib
 import numbers
+import os
 import pathlib
 import struct
 
@@ -19,7 +20,7 @@ _INTEGER, _REAL, _STRING = range(3)
 _MOST_BUFFERS, _MOST_ATTRIBUTES, _MOST_DIMENSIONS = 64, 64, 8
 
 
-def op(library, name):
+def op(library, name, *, capture=False):
     """Function `name` of a shared library, written on oriel/op.h, as a function of
     arrays: `oriel_status name(oriel_call *call)`.
 
@@ -30,7 +31,13 @@ def op(library, name):
     dtype. `out` is a jax.ShapeDtypeStruct, or a tuple of those where there are several
     results; else one like the first operand. Attributes are integers, floats and text.
     Every process loads the same library.
+
+    On GPUs it puts its work on XLA's stream. With `capture=True` XLA may keep that in a
+    CUDA graph and run it again without calling the function: for those that do nothing but
+    enqueue, and would enqueue the same again.
     """
+    if not isinstance(library, (str, os.PathLike)):
+        raise TypeError(f"oriel.op: library must be a path, got {library!r}")
     if not isinstance(name, str) or not name.isidentifier():
         raise ValueError(f"oriel.op: name must be that of a function, got {name!r}")
     path = pathlib.Path(library).resolve()
@@ -41,18 +48,19 @@ def op(library, name):
         raise OrielError(f"{path} cannot be loaded: {error}", Status.INVALID) from None
     except AttributeError:
         raise OrielError(f"{path} exports no function {name!r}", Status.INVALID) from None
-    said = hashlib.sha256(digest + name.encode()).digest()
+    said = hashlib.sha256(digest + name.encode() + b"/capture" * bool(capture)).digest()
     number = int.from_bytes(said[:8], "little") >> 1
     _lib.call("oriel_ffi_op", number, name.encode(), ctypes.cast(function, ctypes.c_void_p))
-    return Op(name, number, path)
+    return Op(name, number, path, capture)
 
 
 class Op(Function):
     """One host function; see oriel.op for how it is called."""
 
-    def __init__(self, name, number, path):
+    def __init__(self, name, number, path, capture):
         super().__init__(f"op {name}", name, number)
         self._path = path
+        self.target = "kernel" if capture else "op"
 
     def _check_operands(self, operands):
         if not operands:

@@ -209,9 +209,10 @@ class Operation:
                 mlir.register_lowering(primitive, lower, platform=platform, cacheable=False)
         _compat.lower_per_devices(self._context)
 
-    def call(self, ctx, operands, groups, aliases=None, **attributes):
+    def call(self, ctx, operands, groups, aliases=None, target=None, **attributes):
         """The custom call of a lowering rule. src/ffi/ffi.h says what it carries;
-        `aliases` maps operands to results that share their memory."""
+        `aliases` maps operands to results that share their memory, `target` is another
+        name than the operation's."""
         module, site = _Sites.of(ctx.module_context).next()
         _lib.load().oriel_ffi_lowering(module, site)
         numbers = {
@@ -221,7 +222,7 @@ class Operation:
             "site": site,
             "world": _world.current().size,
         } | attributes
-        return jax.ffi.ffi_lowering(f"oriel_{self.name}", operand_output_aliases=aliases)(
+        return jax.ffi.ffi_lowering(f"oriel_{target or self.name}", operand_output_aliases=aliases)(
             ctx,
             *operands,
             groups=_as_attribute(groups),

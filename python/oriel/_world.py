@@ -279,10 +279,16 @@ def _show_nvrtc():
         os.environ["ORIEL_NVRTC"] = path
 
 
-# XLA's name of the platform, what the handlers are called, and their stages.
+# XLA's name of the platform, what the handlers are called, their stages, and what executes
+# host functions.
 _HANDLERS = {
-    "cpu": ("cpu", "oriel_ffi", ("instantiate", "execute")),
-    "cuda": ("CUDA", "oriel_ffi_cuda", ("instantiate", "initialize", "execute")),
+    "cpu": ("cpu", "oriel_ffi", ("instantiate", "execute"), "execute"),
+    "cuda": (
+        "CUDA",
+        "oriel_ffi_cuda",
+        ("instantiate", "initialize", "execute"),
+        "execute_uncaptured",
+    ),
 }
 
 
@@ -291,7 +297,7 @@ def _register(backend):
     if backend in _registered:
         return
     lib = _lib.load()
-    platform, prefix, stages = _HANDLERS[backend]
+    platform, prefix, stages, execute_op = _HANDLERS[backend]
 
     def capsule(symbol):
         return jax.ffi.pycapsule(ctypes.cast(symbol, ctypes.c_void_p))
@@ -306,8 +312,10 @@ def _register(backend):
         },
         platform=platform,
     )
-    for name in _lib.OPERATIONS:
+    for name in (*_lib.OPERATIONS, "op"):
         handlers = {stage: capsule(getattr(lib, f"{prefix}_{stage}")) for stage in stages}
+        if name == "op":
+            handlers["execute"] = capsule(getattr(lib, f"{prefix}_{execute_op}"))
         jax.ffi.register_ffi_target(f"oriel_{name}", handlers, platform=platform)
     if not _registered:
         # JAX registered its handler when it was imported, so this one runs before.

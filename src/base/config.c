@@ -126,8 +126,8 @@ static const struct {
                              .kind = KIND_BYTES,
                              .min = 8 << 20,
                              .max = 4e9,
-                             .help = "bytes per GPU rank for operands and results of kernels of "
-                                     "one's own; the same on all (K, M, G)"},
+                             .help = "bytes per GPU rank for copies of operands and results of "
+                                     "kernels; the same on all (K, M, G)"},
     [ORIEL_OPT_SYNC] = {.name = "ORIEL_SYNC",
                         .fallback = "0",
                         .kind = KIND_INTEGER,

@@ -303,6 +303,20 @@ const oriel_segment *oriel_devices_lookup(oriel_comm *comm, uint64_t id, oriel_s
 
 /* ---- failures ---------------------------------------------------------------------------- */
 
+/* By its name, and how far it had come. */
+static void describe_step(const oriel_comm *comm, const oriel_record *record, char *out, size_t len)
+{
+    char name[112];
+
+    oriel_name_find(&comm->heap, record->shape, name, sizeof name);
+    if (record->redop == DEVICE_STEP_BEGIN)
+        snprintf(out, len, "%s", name);
+    else if (record->redop == DEVICE_STEP_END)
+        snprintf(out, len, "the end of %s", name);
+    else
+        snprintf(out, len, "barrier %d of %s", record->redop, name);
+}
+
 void oriel_device_describe(const oriel_comm *comm, const device_record *from, char *out, size_t len)
 {
     oriel_record record = {.bytes = from->bytes,
@@ -313,7 +327,7 @@ void oriel_device_describe(const oriel_comm *comm, const device_record *from, ch
                            .redop = (uint8_t)from->what};
 
     if (record.kind == ORIEL_KIND_KERNEL)
-        oriel_name_find(&comm->heap, record.shape, out, len);
+        describe_step(comm, &record, out, len);
     else
         oriel_record_describe(&record, out, len);
 }
@@ -368,6 +382,14 @@ static void pass_on(oriel_comm *comm, int rank, const device_report *report)
     oriel_device_describe(comm, &report->mine, mine, sizeof mine);
     switch (report->error) {
     case DEVICE_LATE:
+        if (peer == rank) {
+            oriel_comm_abort(comm, ORIEL_ERR_TIMEOUT, rank, process,
+                             "%s on rank %d: others did not map its buffers within %.1f s, and "
+                             "there is no room for them in ORIEL_GPU_ARENA, which is %zu",
+                             mine, rank, comm->timeout,
+                             ((const oriel_devices *)comm->devices)->arena_bytes);
+            break;
+        }
         oriel_trace_describe(comm, peer, last, sizeof last);
         oriel_comm_abort(comm, ORIEL_ERR_TIMEOUT, peer, process,
                          "%s on rank %d: rank %d (process %d) did not come within %.1f s; %s", mine,

@@ -61,6 +61,10 @@ typedef struct oriel_devices {
     _Atomic int registrar_ends;
 } oriel_devices;
 
+/* The meetings of one call of a person's kernel or host function, which has others between
+ * the two; told apart by the place of a reduction in its record. */
+enum { DEVICE_STEP_BEGIN = 0, DEVICE_STEP_END = 255 };
+
 /* Local, before the processes agree: opens the GPUs, loads the kernels, makes the heaps
  * and shows them to the others. What exists afterwards is freed by
  * oriel_devices_close, also after a failure. `ordinals` NULL: this process has CPU ranks. */

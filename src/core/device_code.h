@@ -11,7 +11,7 @@ enum device_family { DEVICE_SMALL, DEVICE_LARGE, DEVICE_FAMILIES };
 typedef struct oriel_device_code {
     cu_function copy[DEVICE_FAMILIES];
     cu_function ragged;
-    cu_function finish; /* of a person's kernel */
+    cu_function begin, end; /* of a person's kernel */
     /* NULL: the family has none for this dtype, or the kernel of another serves. */
     cu_function reduce[DEVICE_FAMILIES][ORIEL_DTYPE_COUNT][ORIEL_REDOP_COUNT];
 } oriel_device_code;

@@ -107,7 +107,8 @@ enum device_flags {
     DEVICE_SHOWS_SEND = 2, /* ... this one */
     DEVICE_SHOWS_RECV = 4, /* ... and this one */
     DEVICE_ONE_GPU = 8,    /* all members share a GPU */
-    DEVICE_WIDE_INDEX = 16
+    DEVICE_WIDE_INDEX = 16,
+    DEVICE_NO_STAGE = 64 /* a person's kernel that finds no room in the arena */
 };
 
 /* A window's number, from 1, above an offset of 48 bits; 0: no window. */
@@ -139,19 +140,55 @@ typedef struct device_call {
     uint64_t heap[DEVICE_RANKS];  /* where this rank sees the members' heaps */
 } device_call;
 
-/* What is left to do when a person's kernel has ended: see kernel.cuh. */
-enum { DEVICE_RESULTS = 64 };
+/* ---- a person's kernel: see kernel.cuh -------------------------------------------------- */
+
+enum { DEVICE_BUFFERS = 64 };
+/* What the error of a kernel's frame says: ORIEL_TROUBLE_ABORT, and that the ranks did not
+ * meet before it. */
+enum { DEVICE_TROUBLE_ABORT = 2, DEVICE_NOT_BEGUN = 0xff };
+
+/* Where a rank has a buffer, for ranks of its process and for others. */
+typedef struct device_shown {
+    uint64_t address, window;
+} device_shown;
+
+/* How a rank's arena begins. All but `shown` is zeroed for each call. */
+typedef struct device_arena {
+    uint64_t board[256]; /* an oriel_board */
+    uint64_t sync;
+    uint32_t error; /* as in an oriel_frame */
+    uint32_t reserved[61];
+    device_shown shown[DEVICE_BUFFERS];
+} device_arena;
+
+typedef struct device_buffer {
+    uint64_t address;
+    uint64_t window; /* as in a device_call */
+    uint64_t at;     /* in the arena */
+    uint32_t generation;
+    uint32_t reserved;
+} device_buffer;
+
+/* What the meeting before a kernel is told beside the call. */
+typedef struct device_begin {
+    uint64_t arena_at; /* in the heaps */
+    /* In the own frame: where the kernel finds everybody's buffers, [n][members] of them; its
+     * own ones, [n], if it has copies; and where it is told that. */
+    uint64_t peers, homes, staged;
+    uint64_t n;
+    device_buffer buffers[DEVICE_BUFFERS];
+} device_begin;
 
 typedef struct device_result {
-    uint64_t from, to; /* in the arena; the caller's */
-    uint64_t bytes;
+    uint64_t to, bytes;
     uint64_t poison[2];
 } device_result;
 
-typedef struct device_results {
+/* What is left to do when it has ended. */
+typedef struct device_end {
     uint64_t error; /* where the kernel said what is wrong */
     uint64_t n;
-    device_result results[DEVICE_RESULTS];
-} device_results;
+    device_result results[DEVICE_BUFFERS];
+} device_end;
 
 #endif

@@ -16,13 +16,12 @@ int64_t oriel_ffi_cuda_site_type_id;
  * wait. */
 static _Atomic int waits;
 
-static int is_question(xla_frame *frame)
+static int is_question(xla_frame *frame, uint32_t traits)
 {
     if (frame->ctx != NULL)
         return 0;
     waits = oriel_config_number(ORIEL_OPT_SYNC) == 1;
-    return frame_answer_metadata(frame, oriel_ffi_cuda_site_type_id,
-                                 waits ? 0 : XLA_TRAIT_COMMAND_BUFFER);
+    return frame_answer_metadata(frame, oriel_ffi_cuda_site_type_id, waits ? 0 : traits);
 }
 
 /* One rank's part of one call. */
@@ -105,12 +104,8 @@ static oriel_status launch(const xla_frame *frame, cuda_call *call)
 
 static oriel_status prepare(const xla_frame *frame, cuda_call *call)
 {
-    oriel_status st = oriel_launch_prepare(call->group, call->rank, &call->op, call->stream);
-
     (void)frame;
-    if (st == ORIEL_OK && call->op.kind == ORIEL_KIND_KERNEL)
-        st = oriel_kernel_on_prepare(call->group, call->rank, call->op.kernel);
-    return st;
+    return oriel_launch_prepare(call->group, call->rank, &call->op, call->stream);
 }
 
 /* What revoked the comm says itself where that was; a wrong call does not. */
@@ -149,27 +144,39 @@ static oriel_status run(const xla_frame *frame,
 
 void *oriel_ffi_cuda_instantiate(xla_frame *frame)
 {
-    return is_question(frame) ? NULL : attached_instantiate(frame, &oriel_ffi_cuda_site_type_id);
+    return is_question(frame, XLA_TRAIT_COMMAND_BUFFER)
+               ? NULL
+               : attached_instantiate(frame, &oriel_ffi_cuda_site_type_id);
 }
 
 void *oriel_ffi_cuda_initialize(xla_frame *frame)
 {
     oriel_status st;
 
-    if (is_question(frame))
+    if (is_question(frame, XLA_TRAIT_COMMAND_BUFFER))
         return NULL;
     st = run(frame, prepare);
     return st == ORIEL_OK ? NULL : frame_error(frame->api, st);
 }
 
-void *oriel_ffi_cuda_execute(xla_frame *frame)
+static void *execute(xla_frame *frame, uint32_t traits)
 {
     oriel_status st;
 
-    if (is_question(frame))
+    if (is_question(frame, traits))
         return NULL;
     st = run(frame, launch);
     return st == ORIEL_OK ? NULL : frame_error(frame->api, st);
+}
+
+void *oriel_ffi_cuda_execute(xla_frame *frame)
+{
+    return execute(frame, XLA_TRAIT_COMMAND_BUFFER);
+}
+
+void *oriel_ffi_cuda_execute_uncaptured(xla_frame *frame)
+{
+    return execute(frame, 0);
 }
 
 oriel_status oriel_ffi_cuda_kernel(uint64_t hash, const char *name, const void *image, size_t bytes)

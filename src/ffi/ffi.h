@@ -3,7 +3,8 @@
  *
  * Custom calls "oriel_all_reduce", "oriel_all_gather" and so on (platforms cpu and CUDA),
  * one name for each operation, for the reader of a program: all run the same
- * handlers. Attributes, all i64 scalars but the arrays:
+ * handlers. "oriel_op" is "oriel_kernel" for host functions, which graphs do not
+ * capture. Attributes, all i64 scalars but the arrays:
  *   kind        enum oriel_kind
  *   groups      i64 array, ranks of all groups one after the other
  *   group_size  ranks in each group
@@ -44,6 +45,8 @@ ORIEL_API void *oriel_ffi_empty(struct xla_frame *frame);
 ORIEL_API void *oriel_ffi_cuda_instantiate(struct xla_frame *frame);
 ORIEL_API void *oriel_ffi_cuda_initialize(struct xla_frame *frame);
 ORIEL_API void *oriel_ffi_cuda_execute(struct xla_frame *frame);
+/* The same, which XLA calls in every execution: nothing is captured in graphs. */
+ORIEL_API void *oriel_ffi_cuda_execute_uncaptured(struct xla_frame *frame);
 /* Copies its operand: for benchmarks, what an execution on the stream costs by itself. */
 ORIEL_API void *oriel_ffi_cuda_copy(struct xla_frame *frame);
 
@@ -70,7 +73,7 @@ ORIEL_API oriel_status oriel_ffi_kernel(uint64_t hash, const char *name, void (*
 ORIEL_API oriel_status oriel_ffi_cuda_kernel(uint64_t hash, const char *name, const void *image,
                                              size_t bytes);
 
-/* The same for a host function, on CPUs: see oriel/op.h. */
+/* The same for a host function, on CPUs and GPUs: see oriel/op.h. */
 struct oriel_call;
 ORIEL_API oriel_status oriel_ffi_op(uint64_t hash, const char *name,
                                     oriel_status (*op)(struct oriel_call *));

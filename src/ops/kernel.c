@@ -9,6 +9,7 @@
 #include "base/sys.h"
 #include "core/hash.h"
 #include "core/names.h"
+#include "ops/host_op.h"
 #include "ops/reduce.h"
 #include "ops/transfer.h"
 
@@ -228,6 +229,16 @@ static size_t lay_out(oriel_kernel_call *call, int n)
     return at;
 }
 
+/* Between the caller's memory and the area. What does not fit the caches goes past them:
+ * every rank has it twice. */
+static void copy(const oriel_kernel_call *call, void *to, const void *from, size_t bytes)
+{
+    if (2 * (size_t)call->group->n * call->bytes > call->comm->cache)
+        oriel_copy_stream(to, from, bytes);
+    else
+        oriel_copy(to, from, bytes);
+}
+
 static oriel_status expose_area(oriel_request *request, heap_member *member)
 {
     oriel_kernel_call *call = request->op.kernel;
@@ -240,7 +251,7 @@ static oriel_status expose_area(oriel_request *request, heap_member *member)
     base = oriel_arena_at(request->comm, request->rank, call->area.at);
     memset(base, 0, ORIEL_BOARD_BYTES(request->group->n));
     for (int i = 0; i < call->num_operands; i++)
-        oriel_copy(base + call->buffers[i].at, call->buffers[i].data, bytes_of(&call->buffers[i]));
+        copy(call, base + call->buffers[i].at, call->buffers[i].data, bytes_of(&call->buffers[i]));
     member->send = (const void *)(uintptr_t)call->area.at;
     return ORIEL_OK;
 }
@@ -298,6 +309,7 @@ static void connect_all(oriel_request *request)
     call->frame.rank = request->index;
     call->frame.size = n;
     call->frame.num_buffers = (uint32_t)call->num_buffers;
+    call->frame.num_operands = (uint32_t)call->num_operands;
     call->frame.buffers = call->reach;
     call->frame.boards = call->boards;
     call->frame.calls = &oriel_team_calls_host;
@@ -371,14 +383,7 @@ static oriel_status check_trouble(const oriel_kernel_call *call)
 
     switch (atomic_load(&call->trouble)) {
     case ORIEL_TROUBLE_NONE:
-        if (call->status == ORIEL_OK)
-            return ORIEL_OK;
-        if (call->status < ORIEL_ERR_INVALID || call->status > ORIEL_ERR_AUTH)
-            return oriel_fail(ORIEL_ERR_INVALID,
-                              "op %s returned %d, which is no status of a failure", name,
-                              (int)call->status);
-        return oriel_fail(call->status, "op %s: %s", name,
-                          call->error[0] ? call->error : oriel_status_name(call->status));
+        return oriel_host_op_outcome(call);
     case ORIEL_TROUBLE_POINTER:
         return oriel_fail(ORIEL_ERR_INVALID,
                           "kernel %s asked about a pointer that is in none of its operands and "
@@ -402,7 +407,7 @@ static void copy_out(const oriel_request *request)
         return;
     base = oriel_arena_at(request->comm, request->rank, call->area.at);
     for (int i = call->num_operands; i < call->num_buffers; i++)
-        oriel_copy(call->buffers[i].data, base + call->buffers[i].at, bytes_of(&call->buffers[i]));
+        copy(call, call->buffers[i].data, base + call->buffers[i].at, bytes_of(&call->buffers[i]));
 }
 
 static oriel_status begin(oriel_request *request)

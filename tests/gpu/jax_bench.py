@@ -128,4 +128,5 @@ def main(samples):
     oriel.finalize()
 
 
-main(int(sys.argv[1]) if len(sys.argv) > 1 else 20)
+if __name__ == "__main__":
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 20)

@@ -16,7 +16,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent.parent
 RESULTS = ROOT / "tests" / "gpu" / "results"
 TIMES = ROOT / "bench" / "results"
-COVERED = ["include/oriel/kernel*.h", "src/fabric/cuda*", "src/fabric/port.*", "src/core/device*",
+COVERED = ["include/oriel/kernel*.h", "include/oriel/op.h", "src/ops/host_op.*",
+           "tests/kernels/gpu_op.cu", "src/fabric/cuda*", "src/fabric/port.*", "src/core/device*",
            "src/core/register.c",
            "src/ops/cuda/*", "src/ops/reduce_element.h", "src/ffi/cuda.c", "src/ffi/attached.*",
            "tests/gpu/*.c", "tests/gpu/jax_*.py", "tests/gpu/run.sh", "tests/support/gpu.*",

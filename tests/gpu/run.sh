@@ -56,11 +56,16 @@ c_part() {
     try threads_8 "$build/tests/ops" 8
     try hard_threads_2 "$build/tests/hard" 2
     try hard_threads_8 "$build/tests/hard" 8
+    try kernel_2 "$build/tests/kernel" "$here/../.." 2
+    try kernel_4 "$build/tests/kernel" "$here/../.." 4
+    ORIEL_DIRECT=0 try kernel_staged_3 "$build/tests/kernel" "$here/../.." 3
     # A client that is killed can leave the server sick: each of these has its own.
     mps_start
     try mps_2 "$build/oriel" run -n 2 -- "$build/tests/ops" 1
     try mps_shared_2 "$build/oriel" run -n 2 -- "$build/tests/ops" 1 1
     try mps_shared_2x2 "$build/oriel" run -n 2 -- "$build/tests/ops" 2 1
+    try mps_kernel_2 "$build/oriel" run -n 2 -- "$build/tests/kernel" "$here/../.." 1
+    try mps_kernel_2x2 "$build/oriel" run -n 2 -- "$build/tests/kernel" "$here/../.." 2
     try mps_8 "$build/oriel" run -n 8 -- "$build/tests/ops" 1 1
     try hard_mps_2 "$build/oriel" run -n 2 -- "$build/tests/hard"
     try hard_mps_3 "$build/oriel" run -n 3 -- "$build/tests/hard"
@@ -117,6 +122,11 @@ jax_part() {
     XLA_FLAGS=--xla_gpu_graph_min_graph_size=1 jax jax_graphs_2 2 jax_replay.py
     ORIEL_DIRECT=0 jax jax_staged_2 2 jax_replay.py 40
     jax jax_kernel_2 2 jax_kernel.py
+    XLA_FLAGS=--xla_gpu_graph_min_graph_size=1 jax jax_kernel_graphs_2 2 jax_kernel.py
+    ORIEL_DIRECT=0 jax jax_kernel_staged_2 2 jax_kernel.py
+    ORIEL_GPU_ARENA=8M jax jax_kernel_no_room_2 2 jax_kernel.py
+    jax jax_op_2 2 jax_op.py
+    XLA_FLAGS=--xla_gpu_graph_min_graph_size=1 jax jax_op_graphs_2 2 jax_op.py
     jax jax_fail_2 2 jax_fail.py
     jax jax_fail_3 3 jax_fail.py
     ORIEL_SYNC=1 jax jax_sync_2 2 jax_fail.py sync
@@ -134,6 +144,7 @@ jax_part() {
     with_mps_of_its_own jax jax_endless_2 2 jax_endless.py
     jax jax_turns_sliced_2 2 jax_turns.py 20
     killed_jax jax_killed_sliced
+    jax jax_op_fault_2 2 jax_op.py fault
 }
 
 # random RANKS SEED: on CPUs, then on the GPU.
@@ -151,7 +162,10 @@ bench_part() {
     try bench_4 "$build/tests/bench" 4
     try bench_nccl_2 "$build/tests/bench_nccl" 2 "${NCCL_LIB:-libnccl.so.2}"
     try bench_nccl_4 "$build/tests/bench_nccl" 4 "${NCCL_LIB:-libnccl.so.2}"
+    try bench_kernel_2 "$build/tests/kernel" "$here/../.." 2 1
+    try bench_kernel_4 "$build/tests/kernel" "$here/../.." 4 1
     mps_start
+    try bench_kernel_mps_2 "$build/oriel" run -n 2 -- "$build/tests/kernel" "$here/../.." 1 1
     try bench_mps_2 "$build/oriel" run -n 2 -- "$build/tests/bench" 1 1
     try bench_nccl_mps_2 "$build/oriel" run -n 2 -- "$build/tests/bench_nccl" 1 "${NCCL_LIB:-libnccl.so.2}"
     mps_stop
@@ -160,6 +174,7 @@ bench_part() {
 jax_bench_part() {
     mps_start
     LIMIT=200 jax_nccl bench_jax_2 2 jax_bench.py
+    jax bench_jax_kernel_2 2 jax_kernel_bench.py
     mps_stop
 }
 

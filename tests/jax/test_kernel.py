@@ -86,6 +86,21 @@ def check(shape, names, axes, order, dtype, op, local, name, seed):
     assert_bits(got, expected)
 
 
+@pytest.mark.parametrize("rows, cols, dtype", [(3, 1000, "float"), (5, 7, "float"),
+                                               (2, 300, "oriel_bf16")])
+def test_rows(rows, cols, dtype):
+    """What follows a reduction, in stretches of a row."""
+    kernel = oriel.kernel(KERNELS / "rows.cu", defines={"T": dtype})
+    element = jnp.bfloat16 if dtype == "oriel_bf16" else jnp.float32
+    x = jnp.arange(8 * 8 * rows * cols).reshape(-1, cols).astype(element) % 13
+    weight = jnp.arange(cols, dtype=jnp.float32) / 4
+    got = over(make_mesh(), lambda v: kernel(v, weight, out=(rows, cols), axis_name="x"),
+               P("x"), P("x"))(x)
+    sums = np.asarray(x, np.float32).reshape(8, 8, rows, cols).sum(0)
+    wanted = sums + 100 * np.arange(rows)[:, None] + np.asarray(weight)
+    assert_bits(got, jnp.asarray(wanted.reshape(-1, cols)).astype(element))
+
+
 def test_attributes():
     got = over(
         make_mesh(),
@@ -170,6 +185,21 @@ def test_several_calls_in_one_program():
 
     for i, got in enumerate(over(make_mesh(), function, P("x"), [P()] * 5)(x)):
         np.testing.assert_array_equal(got, [28.0 * i])
+
+
+def test_multimem():
+    """Where there is no multicast it is peers' loads and stores, in rank order."""
+    kernel = oriel.kernel(KERNELS / "multimem.cu")
+    x = jnp.linspace(0, 1, 8 * 64, dtype=jnp.float32).reshape(8, 64)
+    out = (jax.ShapeDtypeStruct((64,), jnp.float32), jax.ShapeDtypeStruct((1,), jnp.int32))
+
+    def function(v):
+        y, has = kernel(v[0], axis_name="x", out=out)
+        return y[None], has, oriel.all_reduce(v, "x")
+
+    y, has, wanted = over(make_mesh(), function, P("x"), P("x"), check_vma=False)(x)
+    assert_bits(y, wanted)
+    assert not np.asarray(has).any()
 
 
 def test_gradient():

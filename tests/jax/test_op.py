@@ -61,6 +61,8 @@ def test_barrier_vmap_and_gradient(library):
 
 
 def test_wrong_calls(library, tmp_path):
+    with pytest.raises(TypeError, match="library must be a path, got None"):
+        oriel.op(None, "mine")
     with pytest.raises(oriel.OrielError, match="nowhere.so cannot be loaded"):
         oriel.op(tmp_path / "nowhere.so", "mine")
     with pytest.raises(oriel.OrielError, match="libmine.so exports no function 'mine'"):

@@ -519,6 +519,19 @@ SLOW void withdraw(const device_call &c, const meeting &m)
     poison(c);
 }
 
+/* Goes on where an earlier kernel of the same call has left. All threads. */
+DEVICE void resume(const device_call &c, meeting &m)
+{
+    if (THREAD < c.n) {
+        speaker &s = m.speakers[THREAD];
+
+        s.counts = *own_counts(c);
+        s.exit = s.counts.synced + 1;
+        s.claimed = true;
+    }
+    __syncthreads();
+}
+
 /* Ends a call that began with enter(). */
 DEVICE void leave(const device_call &c, meeting &m, uint32_t error)
 {

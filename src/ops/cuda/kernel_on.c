@@ -1,12 +1,11 @@
-/* A person's kernel on a stream. Its operands are copied to the rank's arena, which all
- * members have mapped, and its results from there: so peers never touch a caller's buffers,
- * and addresses do not change from call to call. On the stream, in this order:
- *   operands into the arena, the board cleared
- *   a meeting: all boards are clear, all operands there, all ask for the same
- *   the kernel, which meets the others before its body and after it
- *   oriel_finish: results out of the arena, or poisoned
- * A rank's calls are in order, so one arena serves all: when the kernel has ended, nobody
- * touches it before the next meeting. */
+/* A person's kernel on a stream. Where all members have mapped the callers' buffers it works
+ * on those; otherwise on copies in the ranks' arenas, which all have mapped. That is decided
+ * on the devices, in every execution. On the stream, in this order:
+ *   oriel_kernel_begin: a meeting of all who ask for the same, which fills the frame
+ *   the kernel, which copies operands in and results out if need be
+ *   oriel_kernel_end: a meeting, after which nobody touches the buffers; results are poisoned
+ *   if anybody failed
+ * A rank's calls are in order, so one arena serves all. */
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
@@ -16,11 +15,14 @@
 #include "ops/cuda/launch.h"
 #include "ops/reduce.h"
 
-/* The arena: the board and two words of the kernel, frames, then buffers. */
-enum { SYNC_AT = 2048, ERROR_AT = 2056, FRAMES_AT = 4096, BUFFERS_AT = 4 << 20, LINE = 256 };
-_Static_assert(ORIEL_BOARD_BYTES(DEVICE_RANKS) <= SYNC_AT, "the board has room");
-_Static_assert(sizeof(device_call) + sizeof(device_results) <= 4096, "parameters of a kernel");
-_Static_assert((int)DEVICE_RESULTS >= (int)KERNEL_MAX_BUFFERS, "every result is finished");
+/* The arena: a device_arena, frames, then buffers. */
+enum { FRAMES_AT = 4096, BUFFERS_AT = 4 << 20, LINE = 256 };
+_Static_assert(sizeof(device_arena) <= FRAMES_AT, "the head has room");
+_Static_assert(ORIEL_BOARD_BYTES(DEVICE_RANKS) <= sizeof((device_arena *)0)->board, "the board");
+_Static_assert(sizeof(device_call) + sizeof(device_begin) <= 4096, "parameters of a kernel");
+_Static_assert(sizeof(device_call) + sizeof(device_end) <= 4096, "parameters of a kernel");
+_Static_assert((int)DEVICE_BUFFERS >= (int)KERNEL_MAX_BUFFERS, "every buffer is shown");
+_Static_assert((int)DEVICE_TROUBLE_ABORT == (int)ORIEL_TROUBLE_ABORT, "a word of the kernel");
 
 enum { MOST_GPUS = 64 };
 
@@ -114,9 +116,6 @@ static oriel_status find_code(const oriel_kernel *kernel, const oriel_gpu *gpu,
     oriel_status st = ORIEL_OK;
     struct image *image;
 
-    if (kernel->op != NULL)
-        return oriel_fail(ORIEL_ERR_UNSUPPORTED, "op %s: host functions do not run on GPUs yet",
-                          kernel->name);
     pthread_mutex_lock(&images_lock);
     image = find_image(kernel->hash);
     if (image == NULL || gpu->ordinal >= MOST_GPUS)
@@ -150,22 +149,81 @@ static cu_ptr arena_of(const oriel_comm *comm, int rank)
     return devices->heaps[rank] + devices->arena_at;
 }
 
-/* The same on all members, who have the same shapes. */
-static oriel_status lay_out(const oriel_comm *comm, oriel_kernel_call *call)
+/* Where the buffers' copies are; how long the arena must be. The same on all members, who
+ * have the same shapes. */
+static size_t lay_out(oriel_kernel_call *call)
 {
-    const oriel_devices *devices = comm->devices;
     size_t at = BUFFERS_AT;
 
     for (int i = 0; i < call->num_buffers; i++) {
         call->buffers[i].at = at;
         at += (bytes_of(&call->buffers[i]) + LINE) / LINE * LINE;
     }
-    if (at <= devices->arena_bytes)
-        return ORIEL_OK;
-    return oriel_fail(ORIEL_ERR_NO_RESOURCE,
-                      "kernel %s needs %zu bytes for its operands and results; ORIEL_GPU_ARENA "
-                      "is %zu",
-                      call->kernel->name, at, devices->arena_bytes);
+    return at;
+}
+
+/* ---- the caller's buffers --------------------------------------------------------------- */
+
+static int overlap(const kernel_buffer *a, const kernel_buffer *b)
+{
+    uintptr_t from = (uintptr_t)a->data;
+    uintptr_t to = (uintptr_t)b->data;
+
+    return from < to + bytes_of(b) && to < from + bytes_of(a);
+}
+
+/* A kernel knows its buffers by their addresses. So what is there twice, in place, or has no
+ * bytes needs addresses of its own. */
+static int are_apart(const oriel_kernel_call *call)
+{
+    for (int i = 0; i < call->num_buffers; i++) {
+        if (call->buffers[i].count == 0)
+            return 0;
+        for (int k = 0; k < i; k++) {
+            if (overlap(&call->buffers[i], &call->buffers[k]))
+                return 0;
+        }
+    }
+    return 1;
+}
+
+/* Where other processes find them; what is new will be mapped. */
+static void find_windows(const oriel_group *group, int rank, const oriel_kernel_call *call,
+                         void *stream, device_buffer *buffers)
+{
+    for (int i = 0; i < call->num_buffers && !group->one_process; i++) {
+        oriel_place place = oriel_register(group->comm, rank, call->buffers[i].data,
+                                           bytes_of(&call->buffers[i]), stream);
+        buffers[i].window = place.window;
+        buffers[i].generation = place.generation;
+    }
+}
+
+/* Fails where nothing is possible: what others cannot map does not fit into the arena. */
+static oriel_status describe_buffers(const oriel_group *group, int rank, oriel_kernel_call *call,
+                                     void *stream, device_begin *begin, uint32_t *flags_p)
+{
+    const oriel_devices *devices = group->comm->devices;
+    size_t bytes = lay_out(call);
+    int fits = bytes <= devices->arena_bytes;
+    int direct = group->comm->heap.header->direct && are_apart(call);
+
+    begin->arena_at = devices->arena_at;
+    begin->n = (uint64_t)call->num_buffers;
+    if (direct)
+        find_windows(group, rank, call, stream, begin->buffers);
+    for (int i = 0; i < call->num_buffers; i++) {
+        begin->buffers[i].address = (uint64_t)(uintptr_t)call->buffers[i].data;
+        begin->buffers[i].at = call->buffers[i].at;
+        direct = direct && (group->one_process || begin->buffers[i].window != 0);
+    }
+    if (!direct && !fits)
+        return oriel_fail(ORIEL_ERR_NO_RESOURCE,
+                          "kernel %s needs %zu bytes for copies of its operands and results, which "
+                          "others cannot map as they are; ORIEL_GPU_ARENA is %zu",
+                          call->kernel->name, bytes, devices->arena_bytes);
+    *flags_p = (direct ? DEVICE_DIRECT : 0u) | (fits ? 0u : DEVICE_NO_STAGE);
+    return ORIEL_OK;
 }
 
 /* ---- the frame ------------------------------------------------------------------------ */
@@ -182,7 +240,7 @@ static device_frame *find_frame(const oriel_device_rank *self, const oriel_group
 
 /* Where the parts of a frame lie in it. */
 struct parts {
-    size_t buffers, peers, boards, values, bytes;
+    size_t buffers, peers, homes, boards, values, bytes;
 };
 
 static struct parts parts_of(const oriel_kernel_call *call, int n)
@@ -192,7 +250,8 @@ static struct parts parts_of(const oriel_kernel_call *call, int n)
 
     at.buffers = sizeof(oriel_frame);
     at.peers = at.buffers + count * sizeof(oriel_buffer);
-    at.boards = at.peers + count * (size_t)n * sizeof(void *);
+    at.homes = at.peers + count * (size_t)n * sizeof(void *);
+    at.boards = at.homes + count * sizeof(void *);
     at.values = at.boards + (size_t)n * sizeof(void *);
     at.bytes = (at.values + (size_t)call->num_values * sizeof(int64_t) + LINE) / LINE * LINE;
     return at;
@@ -203,39 +262,35 @@ static void *at_device(cu_ptr at)
     return (void *)(uintptr_t)at;
 }
 
-/* As the device sees it at `at`. */
+/* As the device sees it at `at`; where the buffers are the device fills in, in each call. */
 static void fill_frame(const oriel_group *group, int rank, const oriel_kernel_call *call,
                        const struct parts *parts, cu_ptr at, char *out)
 {
     const oriel_comm *comm = group->comm;
     cu_ptr own = arena_of(comm, rank);
     oriel_buffer *buffers = (oriel_buffer *)(void *)(out + parts->buffers);
-    void **peers = (void **)(void *)(out + parts->peers);
     void **boards = (void **)(void *)(out + parts->boards);
     oriel_frame frame = {
         .rank = oriel_group_index(group, rank),
         .size = group->n,
         .num_buffers = (uint32_t)call->num_buffers,
+        .num_operands = (uint32_t)call->num_operands,
         .buffers = at_device(at + parts->buffers),
         .boards = at_device(at + parts->boards),
         .values = at_device(at + parts->values),
-        .error = at_device(own + ERROR_AT),
+        .error = at_device(own + offsetof(device_arena, error)),
         .abort = at_device(self_of(comm, rank)->report_at + offsetof(device_report, abort)),
-        .sync = at_device(own + SYNC_AT),
+        .gone = at_device(self_of(comm, rank)->heap.base + offsetof(device_table, error)),
+        .sync = at_device(own + offsetof(device_arena, sync)),
         .limit_ns = (uint64_t)(comm->timeout * 1e9)};
 
     memcpy(out, &frame, sizeof frame);
     for (int r = 0; r < group->n; r++)
         boards[r] = at_device(arena_of(comm, group->ranks[r]));
-    for (int i = 0; i < call->num_buffers; i++) {
-        size_t first = (size_t)i * (size_t)group->n;
-
-        buffers[i] = (oriel_buffer){.bytes = bytes_of(&call->buffers[i]),
-                                    .peers = at_device(at + parts->peers + 8 * first)};
-        for (int r = 0; r < group->n; r++)
-            peers[first + (size_t)r] =
-                at_device(arena_of(comm, group->ranks[r]) + call->buffers[i].at);
-    }
+    for (int i = 0; i < call->num_buffers; i++)
+        buffers[i] = (oriel_buffer){
+            .bytes = bytes_of(&call->buffers[i]),
+            .peers = at_device(at + parts->peers + 8 * (size_t)i * (size_t)group->n)};
     memcpy(out + parts->values, call->frame.values, (size_t)call->num_values * sizeof(int64_t));
 }
 
@@ -271,101 +326,120 @@ static oriel_status add_frame(const oriel_group *group, int rank, const oriel_ke
     return ORIEL_OK;
 }
 
-oriel_status oriel_kernel_on_prepare(oriel_group *group, int rank, oriel_kernel_call *call)
+/* ---- the call ---------------------------------------------------------------------------- */
+
+/* What the kernels of one call are launched with. */
+struct plan {
+    struct loaded code;
+    device_begin begin;
+    uint32_t flags;
+    cu_ptr frame;
+};
+
+/* With the rank's context current. */
+static oriel_status make_plan(const oriel_group *group, int rank, oriel_kernel_call *call,
+                              void *stream, struct plan *plan)
 {
     const oriel_device_rank *self = self_of(group->comm, rank);
-    struct loaded loaded;
-    cu_context back;
-    oriel_status st = lay_out(group->comm, call);
+    struct parts parts = parts_of(call, group->n);
+    const device_frame *frame;
+    oriel_status st = describe_buffers(group, rank, call, stream, &plan->begin, &plan->flags);
 
-    if (st != ORIEL_OK)
-        return st;
-    oriel_cu->context_push(self->gpu->context);
-    st = find_code(call->kernel, self->gpu, &loaded);
-    oriel_cu->context_pop(&back);
+    if (st == ORIEL_OK)
+        st = find_code(call->kernel, self->gpu, &plan->code);
     if (st == ORIEL_OK && find_frame(self, group, call) == NULL)
         st = add_frame(group, rank, call);
+    if (st != ORIEL_OK)
+        return st;
+    frame = find_frame(self, group, call);
+    plan->frame = frame->at;
+    plan->begin.peers = frame->at + parts.peers;
+    plan->begin.homes = frame->at + parts.homes;
+    plan->begin.staged = frame->at + offsetof(oriel_frame, staged);
+    return ORIEL_OK;
+}
+
+oriel_status oriel_kernel_on_prepare(oriel_group *group, int rank, oriel_kernel_call *call,
+                                     void *stream)
+{
+    struct plan plan = {0};
+    cu_context back;
+    oriel_status st;
+
+    if (call->kernel->op != NULL)
+        return oriel_op_on_prepare(group, rank, call);
+    oriel_cu->context_push(self_of(group->comm, rank)->gpu->context);
+    st = make_plan(group, rank, call, stream, &plan);
+    oriel_cu->context_pop(&back);
     return st;
 }
 
-/* ---- the call ---------------------------------------------------------------------------- */
-
-static oriel_status copy_in(cu_ptr arena, const oriel_kernel_call *call, void *stream)
+static oriel_status launch(cu_function function, unsigned ctas, unsigned threads, void *stream,
+                           void **params, const char *what)
 {
-    cu_result result = oriel_cu->fill(arena, 0, FRAMES_AT, stream);
-
-    for (int i = 0; i < call->num_operands && result == CU_OK; i++) {
-        const kernel_buffer *buffer = &call->buffers[i];
-
-        if (buffer->count > 0)
-            result = oriel_cu->copy(arena + buffer->at, (cu_ptr)(uintptr_t)buffer->data,
-                                    bytes_of(buffer), stream);
-    }
-    return oriel_cuda_check(result, "copying operands of a kernel");
+    return oriel_cuda_check(
+        oriel_cu->launch(function, ctas, 1, 1, threads, 1, 1, 0, stream, params, NULL), what);
 }
 
-static oriel_status finish(const oriel_device_rank *self, cu_ptr arena,
-                           const oriel_kernel_call *call, device_call *meeting, unsigned ctas,
-                           void *stream)
+static oriel_status launch_end(const oriel_device_rank *self, cu_ptr arena,
+                               const oriel_kernel_call *call, device_call *meeting, void *stream)
 {
-    device_results results = {.error = arena + ERROR_AT};
-    void *params[] = {meeting, &results};
+    device_end end = {.error = arena + offsetof(device_arena, error)};
+    void *params[] = {meeting, &end};
 
     for (int i = call->num_operands; i < call->num_buffers; i++) {
         const kernel_buffer *buffer = &call->buffers[i];
-        device_result *result = &results.results[results.n++];
+        device_result *result = &end.results[end.n++];
 
-        *result = (device_result){.from = arena + buffer->at,
-                                  .to = (uint64_t)(uintptr_t)buffer->data,
-                                  .bytes = bytes_of(buffer)};
+        result->to = (uint64_t)(uintptr_t)buffer->data;
+        result->bytes = bytes_of(buffer);
         oriel_poison(result->poison, sizeof result->poison / oriel_dtype_size(buffer->dtype),
                      buffer->dtype);
     }
-    return oriel_cuda_check(oriel_cu->launch(self->code->finish, ctas, 1, 1, DEVICE_THREADS, 1, 1,
-                                             0, stream, params, NULL),
-                            "launching the end of a kernel");
+    return launch(self->code->end, 1, DEVICE_THREADS, stream, params,
+                  "launching the end of a kernel");
 }
 
-static oriel_status put_on(oriel_group *group, int rank, oriel_kernel_call *call,
-                           const struct loaded *code, void *stream)
+static oriel_status put_on(oriel_group *group, int rank, oriel_kernel_call *call, struct plan *plan,
+                           void *stream)
 {
     const oriel_devices *devices = group->comm->devices;
     const oriel_device_rank *self = self_of(group->comm, rank);
-    const oriel_op op = {.kind = ORIEL_KIND_KERNEL, .kernel = call};
-    cu_ptr arena = arena_of(group->comm, rank);
-    device_frame *frame = find_frame(self, group, call);
-    void *params[] = {&frame->at};
     device_call meeting = {0};
-    unsigned ctas = (unsigned)devices->ctas;
-    oriel_status st = copy_in(arena, call, stream);
+    void *begin[] = {&meeting, &plan->begin};
+    void *params[] = {&plan->frame};
+    oriel_status st = oriel_launch_describe(group, rank, call, &meeting);
 
+    if (st != ORIEL_OK)
+        return st;
+    meeting.flags = (meeting.flags & ~(uint32_t)DEVICE_DIRECT) | plan->flags;
+    st = launch(self->code->begin, 1, DEVICE_THREADS, stream, begin, "launching a meeting");
     if (st == ORIEL_OK)
-        st = oriel_launch_meeting(group, rank, &op, stream, &meeting);
-    if (st == ORIEL_OK)
-        st = oriel_cuda_check(oriel_cu->launch(code->function, ctas, 1, 1, code->threads, 1, 1, 0,
-                                               stream, params, NULL),
-                              "launching a kernel of one's own");
-    return st == ORIEL_OK ? finish(self, arena, call, &meeting, ctas, stream) : st;
+        st = launch(plan->code.function, (unsigned)devices->ctas, plan->code.threads, stream,
+                    params, "launching a kernel of one's own");
+    return st == ORIEL_OK ? launch_end(self, arena_of(group->comm, rank), call, &meeting, stream)
+                          : st;
 }
 
 oriel_status oriel_kernel_on_launch(oriel_group *group, int rank, oriel_kernel_call *call,
                                     void *stream)
 {
     oriel_comm *comm = group->comm;
-    const oriel_device_rank *self = self_of(comm, rank);
-    struct loaded loaded;
+    struct plan plan = {0};
     cu_context back;
-    oriel_status st = oriel_kernel_on_prepare(group, rank, call);
+    oriel_status st;
 
-    if (st != ORIEL_OK)
-        return st;
-    oriel_cu->context_push(self->gpu->context);
-    st = find_code(call->kernel, self->gpu, &loaded);
-    if (st == ORIEL_OK)
-        st = put_on(group, rank, call, &loaded, stream);
+    if (call->kernel->op != NULL)
+        return oriel_op_on_launch(group, rank, call, stream);
+    oriel_cu->context_push(self_of(comm, rank)->gpu->context);
+    st = make_plan(group, rank, call, stream, &plan);
+    if (st == ORIEL_OK) {
+        st = put_on(group, rank, call, &plan, stream);
+        /* The others would wait for the rest of it. */
+        if (st != ORIEL_OK && !oriel_comm_aborted(comm))
+            oriel_comm_abort(comm, st, rank, comm->process, "rank %d: %s", rank,
+                             oriel_last_error());
+    }
     oriel_cu->context_pop(&back);
-    /* The others would wait for the rest of it. */
-    if (st != ORIEL_OK && !oriel_comm_aborted(comm))
-        oriel_comm_abort(comm, st, rank, comm->process, "rank %d: %s", rank, oriel_last_error());
     return st;
 }

@@ -48,10 +48,15 @@ KERNEL(oriel_small_copy)
 {
     small_copy(c);
 }
-extern "C" __global__ void BOUNDS oriel_finish(const __grid_constant__ device_call c,
-                                               const __grid_constant__ device_results r)
+extern "C" __global__ void BOUNDS oriel_kernel_begin(const __grid_constant__ device_call c,
+                                                     const __grid_constant__ device_begin b)
 {
-    finish(c, r);
+    kernel_begin(c, b);
+}
+extern "C" __global__ void BOUNDS oriel_kernel_end(const __grid_constant__ device_call c,
+                                                   const __grid_constant__ device_end e)
+{
+    kernel_end(c, e);
 }
 ALL_OF(f32, f32)
 #elif PART == 1

@@ -306,26 +306,22 @@ static oriel_status launch(oriel_group *group, int rank, const oriel_op *op,
     return st;
 }
 
-oriel_status oriel_launch_meeting(oriel_group *group, int rank, const oriel_op *op, void *stream,
-                                  device_call *call)
+oriel_status oriel_launch_describe(oriel_group *group, int rank, oriel_kernel_call *kernel,
+                                   device_call *call)
 {
     static const oriel_op barrier = {.kind = ORIEL_KIND_BARRIER};
+    const oriel_op op = {.kind = ORIEL_KIND_KERNEL, .kernel = kernel};
     oriel_comm *comm = group->comm;
     const oriel_devices *devices = comm->devices;
-    const oriel_device_rank *self = &devices->ranks[rank - comm->first_rank];
-    void *params[] = {call};
     oriel_record record;
 
     oriel_comm_operation(comm);
-    if (has_failed(comm, self))
+    if (has_failed(comm, &devices->ranks[rank - comm->first_rank]))
         return oriel_comm_failure(comm);
-    oriel_op_describe(group, op, &record);
+    oriel_op_describe(group, &op, &record);
     oriel_trace_past(comm, rank, group->hash, &record);
     describe_call(group, rank, &barrier, &record, call);
-    call->block = 0;
-    return oriel_cuda_check(oriel_cu->launch(self->code->copy[DEVICE_SMALL], 1, 1, 1,
-                                             DEVICE_THREADS, 1, 1, 0, stream, params, NULL),
-                            "launching a kernel");
+    return ORIEL_OK;
 }
 
 oriel_status oriel_launch(oriel_group *group, int rank, const oriel_op *op, void *stream)
@@ -362,12 +358,79 @@ oriel_status oriel_launch_prepare(oriel_group *group, int rank, const oriel_op *
 
     if (has_failed(comm, &devices->ranks[rank - comm->first_rank]))
         return oriel_comm_failure(comm);
-    if (op->kind == ORIEL_KIND_KERNEL) /* shows no buffers */
-        return ORIEL_OK;
+    if (op->kind == ORIEL_KIND_KERNEL)
+        return oriel_kernel_on_prepare(group, rank, op->kernel, stream);
     oriel_op_describe(group, op, &record);
     plan(group, rank, op, &record, stream, &call);
     oriel_cu->context_pop(&back);
     return ORIEL_OK;
+}
+
+/* ---- host functions ------------------------------------------------------------------------ */
+
+int oriel_launch_failed(const oriel_group *group, int rank)
+{
+    oriel_comm *comm = group->comm;
+    const oriel_devices *devices = comm->devices;
+
+    return has_failed(comm, &devices->ranks[rank - comm->first_rank]);
+}
+
+static void describe_step(const oriel_group *group, int rank, oriel_kernel_call *kernel, int step,
+                          device_call *call)
+{
+    static const oriel_op barrier = {.kind = ORIEL_KIND_BARRIER};
+    const oriel_op op = {.kind = ORIEL_KIND_KERNEL, .kernel = kernel};
+    oriel_record record;
+
+    oriel_op_describe(group, &op, &record);
+    if (step == DEVICE_STEP_BEGIN)
+        oriel_trace_past(group->comm, rank, group->hash, &record);
+    record.redop = (uint8_t)step;
+    describe_call(group, rank, &barrier, &record, call);
+    call->block = 0;
+}
+
+static oriel_status launch_one(const oriel_comm *comm, int rank, device_call *call, void *stream)
+{
+    const oriel_devices *devices = comm->devices;
+    const oriel_device_rank *self = &devices->ranks[rank - comm->first_rank];
+    void *params[] = {call};
+
+    return oriel_cuda_check(oriel_cu->launch(self->code->copy[DEVICE_SMALL], 1, 1, 1,
+                                             DEVICE_THREADS, 1, 1, 0, stream, params, NULL),
+                            "launching a kernel");
+}
+
+oriel_status oriel_launch_step(oriel_group *group, int rank, oriel_kernel_call *call, int step,
+                               void *stream)
+{
+    device_call meeting = {0};
+
+    if (step == DEVICE_STEP_BEGIN)
+        oriel_comm_operation(group->comm);
+    if (oriel_launch_failed(group, rank))
+        return oriel_comm_failure(group->comm);
+    describe_step(group, rank, call, step, &meeting);
+    return launch_one(group->comm, rank, &meeting, stream);
+}
+
+/* A meeting of one: it waits for nobody, and fails if the rank has. */
+oriel_status oriel_launch_verdict(oriel_group *group, int rank, oriel_kernel_call *call,
+                                  const kernel_buffer *result, void *stream)
+{
+    size_t size = oriel_dtype_size(result->dtype);
+    device_call one = {0};
+
+    describe_step(group, rank, call, DEVICE_STEP_END, &one);
+    one.n = 1;
+    one.index = 0;
+    one.ranks[0] = (uint16_t)rank;
+    one.heap[0] = one.table;
+    one.recv = (uint64_t)(uintptr_t)result->data;
+    one.recv_bytes = result->count * size;
+    oriel_poison(one.poison, sizeof one.poison / size, result->dtype);
+    return launch_one(group->comm, rank, &one, stream);
 }
 
 /* ---- streams --------------------------------------------------------------------------------- */

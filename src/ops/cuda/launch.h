@@ -2,7 +2,7 @@
 #ifndef ORIEL_OPS_CUDA_LAUNCH_H
 #define ORIEL_OPS_CUDA_LAUNCH_H
 
-#include "core/device_layout.h"
+#include "core/device.h"
 #include "ops/kernel.h"
 #include "ops/op.h"
 
@@ -17,20 +17,36 @@ oriel_status oriel_launch_ragged(oriel_group *group, int rank, const oriel_op *o
  * of ragged_all_to_all needs its rows alone. */
 oriel_status oriel_launch_prepare(oriel_group *group, int rank, const oriel_op *op, void *stream);
 
-/* A barrier that compares what the members ask for with `op`, in the rank's context;
- * `call` is zeroed and gets what it was launched with. */
-oriel_status oriel_launch_meeting(oriel_group *group, int rank, const oriel_op *op, void *stream,
-                                  device_call *call);
+/* For kernel_on.c. What the meetings of a person's kernel are told: `call` is zeroed, and has
+ * no buffers. Fails with what revoked the comm. */
+oriel_status oriel_launch_describe(oriel_group *group, int rank, oriel_kernel_call *kernel,
+                                   device_call *call);
 
 /* ---- kernels of one's own (kernel_on.c) -------------------------------------------------- */
 
 /* Local: what GPUs run of a kernel known under `hash`; the image is copied, and kept. */
 oriel_status oriel_kernel_on_register(uint64_t hash, const char *name, const void *image,
                                       size_t bytes);
-/* As oriel_launch_prepare: loads the kernel and writes its frame when they are new. */
-oriel_status oriel_kernel_on_prepare(oriel_group *group, int rank, oriel_kernel_call *call);
+/* As oriel_launch_prepare: loads the kernel and writes its frame when they are new, and has
+ * others map new buffers. */
+oriel_status oriel_kernel_on_prepare(oriel_group *group, int rank, oriel_kernel_call *call,
+                                     void *stream);
 oriel_status oriel_kernel_on_launch(oriel_group *group, int rank, oriel_kernel_call *call,
                                     void *stream);
+
+/* ---- host functions (op_on.c) --------------------------------------------------------------- */
+
+oriel_status oriel_op_on_prepare(oriel_group *group, int rank, oriel_kernel_call *call);
+oriel_status oriel_op_on_launch(oriel_group *group, int rank, oriel_kernel_call *call,
+                                void *stream);
+/* In the rank's context: a meeting of all who have come to `step` of the same call (see
+ * core/device.h); and what poisons a result if the rank has failed by then. */
+oriel_status oriel_launch_step(oriel_group *group, int rank, oriel_kernel_call *call, int step,
+                               void *stream);
+oriel_status oriel_launch_verdict(oriel_group *group, int rank, oriel_kernel_call *call,
+                                  const kernel_buffer *result, void *stream);
+/* Whether a call of this rank would fail now. */
+int oriel_launch_failed(const oriel_group *group, int rank);
 
 /* Streams of `rank`'s device. */
 oriel_status oriel_stream_copy(const oriel_comm *comm, int rank, void *to, const void *from,

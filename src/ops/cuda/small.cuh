@@ -172,6 +172,9 @@ DEVICE void small_copy(const device_call &c)
     const char *send = (const char *)c.send + piece.at;
     uint64_t mine = 0;
 
+    /* A barrier: what the stream did before it, all see after it. Thread 0 speaks alone. */
+    if (c.kind == BARRIER && THREAD == 0)
+        __threadfence_system();
     if (piece.bytes > 0 && wants(c, c.index))
         mine = load_some(send + (scatters(c) ? c.index * c.block : 0), piece.bytes);
     small_send(c, piece, error);
@@ -186,6 +189,8 @@ DEVICE void small_copy(const device_call &c)
         if (data && error == DEVICE_FINE)
             store_some(recv + (each ? p * c.block : 0), piece.bytes, word);
     }
+    if (c.kind == BARRIER && THREAD == 0)
+        __threadfence_system();
     small_end(c, error);
 }
 
