@@ -6,6 +6,7 @@
 #include <stdio.h>
 
 #include "base/config.h"
+#include "core/nvtx.h"
 #include "ffi/attached.h"
 #include "ffi/ffi.h"
 #include "ops/cuda/launch.h"
@@ -80,11 +81,22 @@ static oriel_status launch_ragged(const cuda_call *call)
     return oriel_launch_ragged(call->group, call->rank, &call->op, &on, call->stream);
 }
 
+static oriel_status launch_kernel(const cuda_call *call)
+{
+    oriel_kernel_call *kernel = call->op.kernel;
+    oriel_status st;
+
+    oriel_nvtx_push(kernel->kernel->name, kernel->bytes, call->group->n);
+    st = oriel_kernel_on_launch(call->group, call->rank, kernel, call->stream);
+    oriel_nvtx_pop();
+    return st;
+}
+
 static oriel_status enqueue(const cuda_call *call)
 {
     switch (call->op.kind) {
     case ORIEL_KIND_KERNEL:
-        return oriel_kernel_on_launch(call->group, call->rank, call->op.kernel, call->stream);
+        return launch_kernel(call);
     case ORIEL_KIND_RAGGED_ALL_TO_ALL:
         return launch_ragged(call);
     default:

@@ -336,7 +336,7 @@ static oriel_status put_on(oriel_group *group, int rank, oriel_kernel_call *call
     device_frame *frame = find_frame(self, group, call);
     void *params[] = {&frame->at};
     device_call meeting = {0};
-    unsigned ctas = (unsigned)devices->ctas;
+    unsigned ctas = (unsigned)devices->kernel_ctas;
     oriel_status st = copy_in(arena, call, stream);
 
     if (st == ORIEL_OK)

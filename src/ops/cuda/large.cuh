@@ -362,7 +362,7 @@ DEVICE uint32_t after_sum(const device_call &c, meeting &m, uint64_t at)
     range all = clip(c, at, strip_bytes(c));
 
     if (!m.direct && error == DEVICE_FINE && !scatters(c))
-        copy((char *)c.recv + all.at, m.stage[c.index] + DEVICE_STAGE_HALF, all.bytes);
+        copy((char *)c.recv + all.at, m.stage[c.index] + c.stage, all.bytes);
     return error;
 }
 
@@ -378,7 +378,7 @@ DEVICE sum_of sum_at(const device_call &c, const meeting &m, uint64_t at, range 
         sum.from = m.stage;
         sum.from_at = staged;
         sum.to = one ? sum.to : m.stage;
-        sum.to_at = one ? sum.to_at : DEVICE_STAGE_HALF + staged;
+        sum.to_at = one ? sum.to_at : c.stage + staged;
     }
     return sum;
 }
