@@ -51,6 +51,9 @@ c_part() {
     try threads_2 "$build/tests/ops" 2
     try threads_4 "$build/tests/ops" 4
     ORIEL_DIRECT=0 try staged_3 "$build/tests/ops" 3
+    ORIEL_DIRECT=0 ORIEL_GPU_STAGE=1M try staged_little_3 "$build/tests/ops" 3
+    ORIEL_GPU_CTAS=264 try ctas_264 "$build/tests/ops" 2
+    try doctor "$build/oriel" doctor
     try threads_8 "$build/tests/ops" 8
     # A client that is killed can leave the server sick: each of these has its own.
     mps_start
@@ -81,6 +84,8 @@ jax_part() {
     XLA_FLAGS=--xla_gpu_graph_min_graph_size=1 jax jax_graphs_2 2 jax_replay.py
     ORIEL_DIRECT=0 jax jax_staged_2 2 jax_replay.py 40
     jax jax_kernel_2 2 jax_kernel.py
+    jax bench_initialize_2 2 jax_initialize.py
+    jax jax_trace_2 2 jax_trace.py "$out/trace"
     jax jax_fail_2 2 jax_fail.py
     jax jax_fail_3 3 jax_fail.py
     ORIEL_SYNC=1 jax jax_sync_2 2 jax_fail.py sync
@@ -90,6 +95,7 @@ jax_part() {
 bench_part() {
     timeout -k 1 -s KILL 60 "$build/tests/bench" 2 > "$out/bench_2.log" 2>&1
     timeout -k 1 -s KILL 60 "$build/tests/bench" 4 > "$out/bench_4.log" 2>&1
+    timeout -k 1 -s KILL 60 "$build/tests/sms" 2 > "$out/bench_sms_2.log" 2>&1
     mps_start
     timeout -k 1 -s KILL 60 "$build/oriel" run -n 2 -- "$build/tests/bench" 1 1 > "$out/bench_mps_2.log" 2>&1
     mps_stop
