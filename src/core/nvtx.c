@@ -94,8 +94,10 @@ static void attach(void)
     }
     make_tables();
     memcpy(&begin, &found, sizeof begin);
-    if (begin(show) == 0 || range_push.push == NULL || range_pop.pop == NULL)
+    if (begin(show) == 0 || range_push.push == NULL || range_pop.pop == NULL) {
+        oriel_log(ORIEL_LOG_INFO, "%s wants no NVTX ranges", file);
         return;
+    }
     domain = domain_create.create != NULL ? domain_create.create("oriel") : NULL;
     attached = 1;
 }

@@ -1,8 +1,9 @@
 """What a profiler shows: in jax.profiler's trace the kernels have names, and each tells which
 operation it belongs to. With NVTX_INJECTION64_PATH set to CUPTI's file oriel's ranges are
-there, too. jax_trace.py FOLDER"""
+there, too. jax_trace.py FOLDER [nvtx]: with CUPTI's file from NVIDIA's wheels"""
 
 import glob
+import importlib.util
 import os
 import pathlib
 import sys
@@ -13,7 +14,15 @@ import oriel
 from jax_common import row, sharded, spread, start
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-NVTX = "NVTX_INJECTION64_PATH" in os.environ
+NVTX = sys.argv[2:] == ["nvtx"]
+
+
+def find_cupti():
+    for folder in importlib.util.find_spec("nvidia").submodule_search_locations:
+        for inner in ("cu13", "cuda_cupti"):
+            for file in glob.glob(f"{folder}/{inner}/lib/libcupti.so.*"):
+                return file
+    sys.exit("there is no libcupti.so in NVIDIA's wheels")
 
 
 def trace(folder, run):
@@ -34,6 +43,8 @@ def describe(event):
 
 
 def main(folder):
+    if NVTX:
+        os.environ["NVTX_INJECTION64_PATH"] = find_cupti()
     mesh = start(timeout=20)
     n = oriel.size()
     mine = oriel.kernel(ROOT / "examples" / "07_my_all_reduce" / "my_all_reduce.cu")
@@ -42,24 +53,21 @@ def main(folder):
     x = spread(mesh, np.ones((n, 1 << 20), np.float32))
     jax.block_until_ready(step(x))
     planes = trace(f"{folder}/{oriel.rank()}", lambda: jax.block_until_ready(step(x)))
-    on_gpu = [describe(event) for plane in planes if plane.name.startswith("/device:GPU")
-              for line in plane.lines for event in line.events]  # fmt: skip
-    if oriel.rank() == 0:
-        for plane in planes:
-            print(f"plane {plane.name}: {[line.name for line in plane.lines]}")
-        print("\n".join(f"event {text[:400]}" for text in on_gpu if "oriel" in text))
+    shown = [f"{plane.name} {describe(event)}" for plane in planes
+             for line in plane.lines for event in line.events]  # fmt: skip
+    print("\n".join(f"event {text[:500]}" for text in shown if "oriel" in text))
     wanted = {
-        "the kernel": ("oriel_large_f32_sum",),
-        "its instruction": ("oriel_large_f32_sum", "hlo_op=oriel_all_reduce"),
-        "a person's kernel": ("oriel_entry_two_shot",),
-        "its operation": ("oriel_entry_two_shot", "oriel_kernel"),
+        "the kernel": ("/device:GPU:0 oriel_large_f32_sum",),
+        "its instruction": ("/device:GPU:0 oriel_large_f32_sum", "hlo_op=oriel_all_reduce"),
+        "a person's kernel": ("/device:GPU:0 oriel_entry_two_shot",),
+        "its instruction too": ("/device:GPU:0 oriel_entry_two_shot", "hlo_op=oriel_kernel"),
     }
     if NVTX:
-        wanted = {"the range": ("oriel.all_reduce, 4194304 bytes, 2 ranks",),
-                  "a person's range": ("oriel.two_shot, ",)}  # fmt: skip
+        wanted = {"the range": (f"NVTX:oriel:oriel.all_reduce, 4194304 bytes, {n} ranks",),
+                  "a person's range": ("NVTX:oriel:oriel.two_shot, ",)}  # fmt: skip
     absent = []
     for what, words in wanted.items():
-        if any(all(word in text for word in words) for text in on_gpu):
+        if any(all(word in text for word in words) for text in shown):
             row(what)
         else:
             absent.append(f"{what} ({' and '.join(words)})")

@@ -86,6 +86,7 @@ jax_part() {
     jax jax_kernel_2 2 jax_kernel.py
     jax bench_initialize_2 2 jax_initialize.py
     jax jax_trace_2 2 jax_trace.py "$out/trace"
+    jax jax_nvtx_2 2 jax_trace.py "$out/trace_nvtx" nvtx
     jax jax_fail_2 2 jax_fail.py
     jax jax_fail_3 3 jax_fail.py
     ORIEL_SYNC=1 jax jax_sync_2 2 jax_fail.py sync
