@@ -219,13 +219,11 @@ def setting_table(result, way, head, text):
     return table([head, *map(size_text, sizes)], lines) if found else "Not measured."
 
 
-def stage_lines(result):
-    """What the stages of a program cost its thread: rank by rank, one line for each size."""
-    for sample in result["samples"]:
-        if sample["way"] == "warm":
-            us = sample["us"]
-            yield (sample["op"].removeprefix("jax "), size_text(sample["bytes"]),
-                   f"{statistics.median(us):.2f} µs", f"{max(us):.2f} µs")  # fmt: skip
+def stage_line(op, nbytes, us):
+    median = statistics.median(us)
+    met = gpu.stage_is_met(op, median)
+    word = {True: "met", False: "**missed**", None: ""}[met]
+    return op, size_text(nbytes), f"{median:.2f} µs", f"{max(us):.2f} µs", word
 
 
 def gpu_options_part():
@@ -238,7 +236,8 @@ def gpu_options_part():
             setting_table(result, "stage", "bytes of a rank", size_text),
             "What the stages of a program cost the thread that starts it, in each execution, once "
             "warm; the bar for initialize is 5 µs:",
-            table(["stage", "size", "median", "most"], stage_lines(result)),
+            table(["stage", "size", "median", "most", ""],
+                  [stage_line(*row) for row in gpu.stage_times(result)]),
         ]
     return "\n\n".join(made) or "Not measured."
 
