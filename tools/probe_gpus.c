@@ -204,12 +204,12 @@ static void judge_nccl(oriel_report *report, const oriel_library_facts *nccl)
                          nccl->minor, nccl->patch, nccl->file);
 }
 
-/* The variables that change what GPUs do, as they are set; "none" */
+/* The variables that change what GPUs do, as they are set. */
 static void list_options(char *text, size_t len)
 {
     static const char *const names[] = {
-        "ORIEL_DIRECT", "ORIEL_GPU_CTAS", "ORIEL_GPU_ARENA", "ORIEL_GPU_TILE",       "ORIEL_NVRTC",
-        "ORIEL_CACHE",  "ORIEL_SYNC",     "ORIEL_GPU_STAGE", "ORIEL_GPU_KERNEL_CTAS"};
+        "ORIEL_DIRECT",    "ORIEL_GPU_CTAS", "ORIEL_GPU_KERNEL_CTAS", "ORIEL_GPU_STAGE",
+        "ORIEL_GPU_ARENA", "ORIEL_NVRTC",    "ORIEL_CACHE",           "ORIEL_SYNC"};
     oriel_option option;
     size_t used = 0;
 

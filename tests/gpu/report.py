@@ -15,7 +15,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent.parent
 RESULTS = ROOT / "tests" / "gpu" / "results"
 COVERED = ["include/oriel/kernel*.h", "src/fabric/cuda*", "src/fabric/port.*", "src/core/device*",
-           "src/core/register.c",
+           "src/core/register.c", "src/core/nvtx.*", "src/core/cuda_facts.*",
            "src/ops/cuda/*", "src/ops/reduce_element.h", "src/ffi/cuda.c", "src/ffi/attached.*",
            "tests/gpu/*.c", "tests/gpu/jax_*.py", "tests/gpu/run.sh", "tests/support/gpu.*"]
 
