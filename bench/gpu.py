@@ -185,8 +185,35 @@ def kernel_bars(result):
                       "at most 1.1 of all_reduce", f"{ratio:.2f}", ratio <= 1.1)  # fmt: skip
 
 
+# ---- what the stages of a call cost the host ----------------------------------------------
+
+
+def stage_times(result):
+    """(stage and operation, bytes, us that it cost a thread in each execution, on all ranks)"""
+    found = {}
+    for sample in result["samples"]:
+        if sample["way"] == "warm":
+            key = sample["op"].removeprefix("jax "), sample["bytes"]
+            found.setdefault(key, []).extend(sample["us"])
+    return [(*key, us) for key, us in found.items()]
+
+
+def stage_is_met(op, median):
+    """Under 5 us for initialize; None: there is no bar."""
+    return median < 5 if op.startswith("initialize") else None
+
+
+def stage_bars(result):
+    for op, nbytes, us in stage_times(result):
+        median = statistics.median(us)
+        met = stage_is_met(op, median)
+        if met is not None:
+            yield Bar(op, "2 processes, MPS", nbytes, "under 5 us", f"{median:.2f} us", met)
+
+
 def bars(result):
-    return [*share_bars(result), *nccl_bars(result), *jit_bars(result), *kernel_bars(result)]
+    return [*share_bars(result), *nccl_bars(result), *jit_bars(result), *kernel_bars(result),
+            *stage_bars(result)]
 
 
 def unmeasured(result):

@@ -291,6 +291,42 @@ def gpu_part():
     return "\n\n".join(made) or "Not measured."
 
 
+def setting_table(result, way, head, text):
+    """Medians of an all_reduce, a line for each value of an option."""
+    found = {}
+    for sample in result["samples"]:
+        if sample["way"] == way:
+            line = found.setdefault(sample[way], {})
+            line[sample["bytes"]] = statistics.median(sample["us"])
+    sizes = sorted({nbytes for line in found.values() for nbytes in line})
+    lines = [(text(value), *(f"{line[nbytes]:.1f} µs" for nbytes in sizes))
+             for value, line in sorted(found.items())]  # fmt: skip
+    return table([head, *map(size_text, sizes)], lines) if found else "Not measured."
+
+
+def stage_line(op, nbytes, us):
+    median = statistics.median(us)
+    met = gpu.stage_is_met(op, median)
+    word = {True: "met", False: "**missed**", None: ""}[met]
+    return op, size_text(nbytes), f"{median:.2f} µs", f"{max(us):.2f} µs", word
+
+
+def gpu_options_part():
+    made = []
+    for result in gpu.read():
+        made += [
+            f"{result['gpu']}, driver {result['driver']}; all_reduce of f32, 2 ranks that share it.",
+            setting_table(result, "ctas", "thread blocks of a rank", str),
+            "Staged (`ORIEL_DIRECT=0`), against `ORIEL_GPU_STAGE`:",
+            setting_table(result, "stage", "bytes of a rank", size_text),
+            "What the stages of a program cost the thread that starts it, in each execution, once "
+            "warm; the bar for initialize is 5 µs:",
+            table(["stage", "size", "median", "most", ""],
+                  [stage_line(*row) for row in gpu.stage_times(result)]),
+        ]
+    return "\n\n".join(made) or "Not measured."
+
+
 def commands_part(results):
     lines = "\n".join(result["command"] for result in results.values())
     return f"```\n{lines}\n```"
@@ -304,6 +340,7 @@ def parts(results):
         "jax": jax_part(results),
         "startup": startup_part(results),
         "gpu": gpu_part(),
+        "gpu options": gpu_options_part(),
         "commands": commands_part(results),
     }
     for operation in OPERATIONS:

@@ -48,7 +48,21 @@ function(oriel_test_register source)
         LABELS "${labels}" TIMEOUT 120 SKIP_RETURN_CODE 77)
 endfunction()
 
+# tests/fake has what a machine may lack: libraries that programs open at run time, under
+# <build>/tests/fake/<file>.
+function(oriel_fake_library name file)
+    add_library(${name} MODULE ${ARGN})
+    target_include_directories(${name} PRIVATE src include)
+    target_link_libraries(${name} PRIVATE oriel_flags)
+    target_link_options(${name} PRIVATE -Wl,-soname,${file})
+    set_target_properties(${name} PROPERTIES PREFIX "" SUFFIX "" OUTPUT_NAME ${file}
+        C_VISIBILITY_PRESET default LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests/fake)
+endfunction()
+
 if(ORIEL_TESTS)
+    oriel_fake_library(fake_cuda libcuda.so.1 tests/fake/cuda.c tests/fake/cuda_stubs.c)
+    oriel_fake_library(fake_nvtx nvtx.so tests/fake/nvtx.c)
+
     find_path(CMOCKA_INCLUDE_DIR cmocka.h)
     find_library(CMOCKA_LIBRARY cmocka)
     file(GLOB unit_sources CONFIGURE_DEPENDS tests/unit/test_*.c)
@@ -58,6 +72,7 @@ if(ORIEL_TESTS)
             oriel_test_program(${source})
             target_include_directories(${name} SYSTEM PRIVATE ${CMOCKA_INCLUDE_DIR})
             target_link_libraries(${name} PRIVATE ${CMOCKA_LIBRARY})
+            add_dependencies(${name} fake_cuda fake_nvtx)
             oriel_test_register(${source} ${name})
         endforeach()
     else()

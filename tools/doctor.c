@@ -19,7 +19,7 @@ const char oriel_doctor_help[] =
     "and how to mend it. The system calls that oriel stands on are tried, not looked up.\n"
     "\n"
     "  --json   one object: {\"version\": ..., \"findings\": [{\"name\", \"status\", \"what\",\n"
-    "           \"why\", \"mend\"}, ...]}; status is ok, warn, missing or error\n"
+    "           \"why\", \"mend\"}, ...], \"cuda\": ...}; status is ok, warn, missing or error\n"
     "\n"
     "  ok       as it should be\n"
     "  warn     works, but slower or less safe than it could be\n"
@@ -47,7 +47,8 @@ void oriel_report_add(oriel_report *report, const char *name, enum oriel_finding
     if (report->count == ORIEL_FINDINGS_MAX)
         return;
     finding = &report->findings[report->count++];
-    *finding = (oriel_finding){.name = name, .status = status, .why = why, .mend = mend};
+    *finding = (oriel_finding){.status = status, .why = why, .mend = mend};
+    snprintf(finding->name, sizeof(finding->name), "%s", name);
     va_start(args, what_fmt);
     vsnprintf(finding->what, sizeof(finding->what), what_fmt, args);
     va_end(args);
@@ -153,7 +154,9 @@ static void print_json(const oriel_report *report)
         print_member("why", finding->why, ", ");
         print_member("mend", finding->mend, "}");
     }
-    printf("\n]}\n");
+    printf("\n], \"cuda\": ");
+    oriel_gpus_json(&report->cuda);
+    printf("}\n");
 }
 
 /* ---- the command -------------------------------------------------------- */
@@ -161,6 +164,7 @@ static void print_json(const oriel_report *report)
 static int examine_machine(int json)
 {
     oriel_report *report = calloc(1, sizeof(*report));
+    oriel_wheels wheels = {0};
     int code;
 
     if (report == NULL) {
@@ -170,7 +174,8 @@ static int examine_machine(int json)
     oriel_probe_machine(report);
     oriel_probe_system(report);
     oriel_probe_oriel(report);
-    oriel_probe_python(report);
+    oriel_probe_python(report, &wheels);
+    oriel_probe_gpus(report, &wheels);
     oriel_probe_libraries(report);
     if (json)
         print_json(report);

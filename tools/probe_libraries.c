@@ -8,24 +8,14 @@
 
 static const struct library {
     const char *name;
-    const char *files[3]; /* newest first */
+    const char *file;
     const char *why;
 } libraries[] = {
-    {.name = "CUDA driver",
-     .files = {"libcuda.so.1"},
-     .why = "NVIDIA's GPUs need it; oriel works without, on the CPU"},
-    {.name = "NVRTC",
-     .files = {"libnvrtc.so.13", "libnvrtc.so.12"},
-     .why = "compiles kernels for GPUs; the copy inside JAX's CUDA wheels is not looked for"},
-    {.name = "NCCL",
-     .files = {"libnccl.so.2"},
-     .why = "moves GPU memory between machines, which this version of oriel does not do; the copy "
-            "inside JAX's CUDA wheels is not looked for"},
     {.name = "UCX",
-     .files = {"libucp.so.0"},
+     .file = "libucp.so.0",
      .why = "moves memory between machines; this version of oriel works within one"},
     {.name = "NIXL",
-     .files = {"libnixl.so"},
+     .file = "libnixl.so",
      .why = "one-sided transfers between machines; this version of oriel works within one"},
 };
 
@@ -41,34 +31,21 @@ static int file_open(const char *file)
     return pid > 0 ? oriel_probe_wait(pid) : -1;
 }
 
-static int library_open(const struct library *library, const char **file_p)
-{
-    int outcome = ABSENT;
-
-    for (size_t i = 0; i < 3 && library->files[i] != NULL && outcome == ABSENT; i++) {
-        *file_p = library->files[i];
-        outcome = file_open(library->files[i]);
-    }
-    return outcome;
-}
-
 static void probe_library(oriel_report *report, const struct library *library)
 {
-    const char *file = NULL;
-
-    switch (library_open(library, &file)) {
+    switch (file_open(library->file)) {
     case OPENED:
         oriel_report_add(report, library->name, ORIEL_FINDING_OK, library->why, "", "%s is here",
-                         file);
+                         library->file);
         break;
     case ABSENT:
         oriel_report_add(report, library->name, ORIEL_FINDING_MISSING, library->why,
                          "nothing to do: this version works without it", "%s is not found",
-                         library->files[0]);
+                         library->file);
         break;
     default:
         oriel_report_add(report, library->name, ORIEL_FINDING_WARN, library->why, "install it anew",
-                         "%s is here but cannot be opened", file);
+                         "%s is here but cannot be opened", library->file);
     }
 }
 

@@ -56,10 +56,11 @@ static oriel_status fabric_try(void)
 static void probe_fabric(oriel_report *report)
 {
     if (fabric_try() == ORIEL_OK)
-        oriel_report_add(report, "fabric", ORIEL_FINDING_OK,
-                         "the only one of this version: ranks of one machine load and store each "
-                         "other's memory",
-                         "", "host is chosen; made a world of one rank and a window");
+        oriel_report_add(
+            report, "fabric", ORIEL_FINDING_OK,
+            "for ranks that are CPUs: those of one machine load and store each other's "
+            "memory",
+            "", "host is chosen; made a world of one rank and a window");
     else
         oriel_report_add(report, "fabric", ORIEL_FINDING_ERROR,
                          "without a fabric no rank can reach another",

@@ -18,7 +18,7 @@
 
 static const double deadline_s = 20;
 
-static const char script[] = "import platform\n"
+static const char script[] = "import glob, importlib.util, platform\n"
                              "from importlib.metadata import version\n"
                              "def of(name):\n"
                              "    try:\n"
@@ -26,7 +26,14 @@ static const char script[] = "import platform\n"
                              "    except Exception:\n"
                              "        return '-'\n"
                              "print(platform.python_version(), *map(of, ('jax', 'jaxlib', "
-                             "'oriel')))\n";
+                             "'oriel')))\n"
+                             "spec = importlib.util.find_spec('nvidia')\n"
+                             "roots = list(spec.submodule_search_locations) if spec else []\n"
+                             "for names in (('cu13/lib/libnvrtc.so.*', "
+                             "'cuda_nvrtc/lib/libnvrtc.so.*'), ('nccl/lib/libnccl.so.2',)):\n"
+                             "    found = [file for root in roots for name in names\n"
+                             "             for file in sorted(glob.glob(f'{root}/{name}'))]\n"
+                             "    print(found[0] if found else '')\n";
 
 /* ---- asking ------------------------------------------------------------- */
 
@@ -41,8 +48,7 @@ static _Noreturn void script_exec(const char *python, int out)
     _exit(127);
 }
 
-/* Reads until the end of the pipe or the deadline; returns the bytes. */
-static size_t read_until(int fd, double deadline, char *text, size_t bytes)
+size_t oriel_probe_read(int fd, double deadline, void *data, size_t bytes)
 {
     size_t used = 0;
 
@@ -53,7 +59,7 @@ static size_t read_until(int fd, double deadline, char *text, size_t bytes)
 
         if (left <= 0 || poll(&ready, 1, (int)(left * 1000) + 1) == 0)
             break;
-        n = read(fd, text + used, bytes - used);
+        n = read(fd, (char *)data + used, bytes - used);
         if (n == 0 || (n < 0 && errno != EINTR))
             break;
         used += n > 0 ? (size_t)n : 0;
@@ -73,7 +79,7 @@ static int script_output(const char *python, char *text, size_t bytes)
     if (pid == 0)
         script_exec(python, ends[1]);
     close(ends[1]);
-    used = pid > 0 ? read_until(ends[0], oriel_now() + deadline_s, text, bytes - 1) : 0;
+    used = pid > 0 ? oriel_probe_read(ends[0], oriel_now() + deadline_s, text, bytes - 1) : 0;
     close(ends[0]);
     if (pid > 0) {
         kill(pid, SIGKILL); /* its answer is complete, or too late */
@@ -137,10 +143,22 @@ static void judge_package(oriel_report *report, const char *version)
         oriel_report_add(report, "oriel for Python", ORIEL_FINDING_OK, "", "", "%s", version);
 }
 
-void oriel_probe_python(oriel_report *report)
+/* The lines after the first. */
+static void read_wheels(char *text, oriel_wheels *wheels)
+{
+    char *rest = text;
+
+    strsep(&rest, "\n");
+    if (rest != NULL)
+        snprintf(wheels->nvrtc, sizeof(wheels->nvrtc), "%s", strsep(&rest, "\n"));
+    if (rest != NULL)
+        snprintf(wheels->nccl, sizeof(wheels->nccl), "%s", strsep(&rest, "\n"));
+}
+
+void oriel_probe_python(oriel_report *report, oriel_wheels *wheels_p)
 {
     char python[PATH_MAX];
-    char text[256];
+    char text[256 + 2 * FACTS_PATH];
     char versions[4][48];
 
     if (oriel_python_find(python, sizeof(python)) != 0) {
@@ -162,4 +180,5 @@ void oriel_probe_python(oriel_report *report)
     judge_python(report, python, versions[0]);
     judge_jax(report, versions[1], versions[2]);
     judge_package(report, versions[3]);
+    read_wheels(text, wheels_p);
 }

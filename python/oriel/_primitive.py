@@ -189,7 +189,10 @@ class Operation:
 
     def bind(self, *operands, **params):
         primitive = self._context if _compat.in_mesh_context() else self._plain
-        return primitive.bind(*operands, **params)
+        # What profilers show; of a kernel, whose.
+        name = getattr(params.get("kernel"), "name", self.name)
+        with jax.named_scope(f"oriel.{name}"):
+            return primitive.bind(*operands, **params)
 
     def define(self, abstract_eval, batch, lower, *, jvp=None, linear=None, transpose=None):
         """`linear`: the transpose of an operation that is linear in its one

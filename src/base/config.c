@@ -119,8 +119,21 @@ static const struct {
                             .fallback = "0",
                             .kind = KIND_INTEGER,
                             .max = 1024,
-                            .help = "thread blocks on one GPU, of all its ranks together; 0: as "
-                                    "many as it has multiprocessors"},
+                            .help = "thread blocks of 512 threads on one GPU, of all its ranks "
+                                    "together, at most two for each multiprocessor; 0: one"},
+    [ORIEL_OPT_GPU_KERNEL_CTAS] = {.name = "ORIEL_GPU_KERNEL_CTAS",
+                                   .fallback = "0",
+                                   .kind = KIND_INTEGER,
+                                   .max = 1024,
+                                   .help = "the same for kernels of one's own, at most one for "
+                                           "each multiprocessor; 0: one"},
+    [ORIEL_OPT_GPU_STAGE] = {.name = "ORIEL_GPU_STAGE",
+                             .fallback = "66M",
+                             .kind = KIND_BYTES,
+                             .min = 1 << 20,
+                             .max = 4e9,
+                             .help = "bytes per GPU rank for data that passes through oriel's "
+                                     "memory; the same on all (K, M, G)"},
     [ORIEL_OPT_GPU_ARENA] = {.name = "ORIEL_GPU_ARENA",
                              .fallback = "128M",
                              .kind = KIND_BYTES,

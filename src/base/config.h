@@ -22,11 +22,13 @@ enum oriel_option_id {
     ORIEL_OPT_STORE,
     ORIEL_OPT_SECRET,
     ORIEL_OPT_FAULT,
-    ORIEL_OPT_NVRTC,     /* a file */
-    ORIEL_OPT_CACHE,     /* a folder */
-    ORIEL_OPT_GPU_CTAS,  /* of all ranks on one GPU */
-    ORIEL_OPT_GPU_ARENA, /* bytes per rank */
-    ORIEL_OPT_SYNC,      /* 0 or 1 */
+    ORIEL_OPT_NVRTC,           /* a file */
+    ORIEL_OPT_CACHE,           /* a folder */
+    ORIEL_OPT_GPU_CTAS,        /* of all ranks on one GPU */
+    ORIEL_OPT_GPU_KERNEL_CTAS, /* the same, for kernels of one's own */
+    ORIEL_OPT_GPU_STAGE,       /* bytes per rank */
+    ORIEL_OPT_GPU_ARENA,       /* bytes per rank */
+    ORIEL_OPT_SYNC,            /* 0 or 1 */
     ORIEL_OPT_COUNT
 };
 

@@ -7,6 +7,7 @@
 #include "base/config.h"
 #include "base/sys.h"
 #include "core/names.h"
+#include "core/nvtx.h"
 #include "core/trace.h"
 #include "fabric/port.h"
 #include "oriel/kernel_types.h"
@@ -33,16 +34,16 @@ static int fellows(const oriel_comm *comm, int rank)
 }
 
 /* The same on all: CTAs of a kernel, such that those of all ranks of a GPU are resident
- * together. A kernel takes at most half a multiprocessor for a CTA (kernels.cu), so that
- * two comms, or one beside other kernels, fit as well. */
-static int count_ctas(const oriel_comm *comm)
+ * together: `most` of them fit on a multiprocessor. By default there is one on each, so
+ * that two comms, or one beside other kernels, fit as well. */
+static int count_ctas(const oriel_comm *comm, enum oriel_option_id option, int most)
 {
-    int asked = (int)oriel_config_number(ORIEL_OPT_GPU_CTAS);
+    int asked = (int)oriel_config_number(option);
     int ctas = DEVICE_CTAS;
 
     for (int r = 0; r < comm->size; r++) {
         int sms = comm->heap.ranks[r].sms;
-        int all = asked > 0 && asked < sms ? asked : sms;
+        int all = asked == 0 ? sms : asked < most * sms ? asked : most * sms;
         int each = all / fellows(comm, r);
 
         ctas = each < ctas ? each : ctas;
@@ -55,12 +56,9 @@ static uint64_t round_up(uint64_t value)
     return (value + ALIGN - 1) / ALIGN * ALIGN;
 }
 
-/* The stages have room for the most CTAs a rank may get: how many ranks share a GPU is
- * not known yet. */
-static uint64_t plan_heap(oriel_devices *devices, int size, int sms)
+static uint64_t plan_heap(oriel_devices *devices, int size)
 {
     uint64_t slots = 2ull * (uint64_t)size * DEVICE_SMALL_CTAS * DEVICE_THREADS * 16;
-    int ctas = sms < DEVICE_CTAS ? sms : DEVICE_CTAS;
 
     devices->slots_at = round_up(sizeof(device_table));
     devices->ragged_at = round_up(devices->slots_at + slots);
@@ -68,7 +66,38 @@ static uint64_t plan_heap(oriel_devices *devices, int size, int sms)
         round_up(devices->ragged_at + (uint64_t)size * (DEVICE_SLICES + 1) * sizeof(device_slice));
     devices->arena_bytes = (size_t)oriel_config_number(ORIEL_OPT_GPU_ARENA);
     devices->stage_at = round_up(devices->arena_at + devices->arena_bytes);
-    return devices->stage_at + (uint64_t)ctas * DEVICE_STAGE;
+    return devices->stage_at + (uint64_t)oriel_config_number(ORIEL_OPT_GPU_STAGE);
+}
+
+/* Options that lay out the heap or say how many CTAs meet. */
+static const enum oriel_option_id common_options[HEAP_GPU_OPTIONS] = {
+    ORIEL_OPT_GPU_CTAS, ORIEL_OPT_GPU_KERNEL_CTAS, ORIEL_OPT_GPU_STAGE, ORIEL_OPT_GPU_ARENA};
+
+static void show_options(heap_rank *shown)
+{
+    for (int i = 0; i < HEAP_GPU_OPTIONS; i++)
+        shown->gpu_options[i] = (uint64_t)oriel_config_number(common_options[i]);
+}
+
+static oriel_status check_options(const oriel_comm *comm)
+{
+    const heap_rank *own = &comm->heap.ranks[comm->first_rank];
+
+    for (int i = 0; i < HEAP_GPU_OPTIONS; i++) {
+        for (int r = 0; r < comm->size; r++) {
+            const heap_rank *other = &comm->heap.ranks[r];
+            oriel_option option;
+
+            if (other->gpu_options[i] == own->gpu_options[i])
+                continue;
+            oriel_option_get(common_options[i], &option);
+            return oriel_fail(ORIEL_ERR_MISMATCH,
+                              "%s is %llu on rank %d and %llu on rank %d: set it alike on all",
+                              option.name, (unsigned long long)own->gpu_options[i],
+                              comm->first_rank, (unsigned long long)other->gpu_options[i], r);
+        }
+    }
+    return ORIEL_OK;
 }
 
 /* ---- preparing ------------------------------------------------------------------------ */
@@ -140,12 +169,12 @@ static oriel_status prepare_rank(oriel_comm *comm, int local, int ordinal)
     if (st == ORIEL_OK)
         st = oriel_device_code_load(rank->gpu, &rank->code);
     if (st == ORIEL_OK)
-        st = oriel_cuda_memory_create(rank->gpu, plan_heap(devices, comm->size, rank->gpu->sms),
-                                      &rank->heap);
+        st = oriel_cuda_memory_create(rank->gpu, plan_heap(devices, comm->size), &rank->heap);
     if (st != ORIEL_OK)
         return st;
     memcpy(shown->gpu, rank->gpu->uuid.bytes, sizeof shown->gpu);
     shown->sms = rank->gpu->sms;
+    show_options(shown);
     shown->device_bytes = rank->heap.bytes;
     devices->heaps[comm->first_rank + local] = rank->heap.base;
     return ORIEL_OK;
@@ -175,6 +204,7 @@ oriel_status oriel_devices_prepare(oriel_comm *comm, const int *ordinals)
     if (comm->size > DEVICE_RANKS)
         return oriel_fail(ORIEL_ERR_UNSUPPORTED, "%d ranks on GPUs; at most %d are supported",
                           comm->size, DEVICE_RANKS);
+    oriel_nvtx_open();
     devices = devices_new(comm);
     comm->devices = devices;
     if (devices == NULL || devices->gpus == NULL || devices->ranks == NULL ||
@@ -268,7 +298,11 @@ oriel_status oriel_devices_connect(oriel_comm *comm)
 
     if (st != ORIEL_OK || !gpus)
         return st;
-    devices->ctas = count_ctas(comm);
+    st = check_options(comm);
+    devices->ctas = count_ctas(comm, ORIEL_OPT_GPU_CTAS, 2); /* as kernels.cu bounds them */
+    devices->kernel_ctas = count_ctas(comm, ORIEL_OPT_GPU_KERNEL_CTAS, 1);
+    devices->stage_bytes =
+        (uint32_t)(oriel_config_number(ORIEL_OPT_GPU_STAGE) / 2 / devices->ctas) / 256 * 256;
     devices->one_gpu = fellows(comm, 0) == comm->size;
     if (st == ORIEL_OK)
         st = take_room(comm);

@@ -18,10 +18,6 @@ enum {
     DEVICE_SMALL_CTAS = 64,   /* of a call through the slots, each with ... */
     DEVICE_SMALL_BYTES = 4096 /* ... so much of a block: 8 bytes per thread */
 };
-/* Staging memory of a CTA: one half for what it sends, one for what is reduced. */
-#define DEVICE_STAGE_HALF (256u << 10)
-#define DEVICE_STAGE      (2 * DEVICE_STAGE_HALF)
-
 /* A slice of ragged_all_to_all, in rows: as the sender tells the receiver. */
 typedef struct device_slice {
     int64_t from, rows, to;
@@ -129,10 +125,11 @@ typedef struct device_call {
     uint32_t kind;
     uint32_t n, index, world;
     int32_t root, source, destination; /* positions; -1: none */
-    uint32_t tile;                     /* bytes that a CTA works on at a time, see launch.c */
-    uint32_t item;                     /* bytes that a warp works on at a time, direct */
-    uint32_t flags;                    /* enum device_flags */
-    uint32_t slices;                   /* ragged_all_to_all, and all below */
+    uint32_t stage;  /* bytes of a CTA's stage for what it sends; as many for what is reduced */
+    uint32_t tile;   /* bytes that a CTA works on at a time, see launch.c */
+    uint32_t item;   /* bytes that a warp works on at a time, direct */
+    uint32_t flags;  /* enum device_flags */
+    uint32_t slices; /* ragged_all_to_all, and all below */
     uint64_t send_rows, recv_rows;
     uint64_t input_offsets, send_sizes, output_offsets, recv_sizes; /* device memory */
     uint64_t plain; /* bit per member: it lives in this process, addresses mean the same */

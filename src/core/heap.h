@@ -77,15 +77,16 @@ typedef struct heap_export {
     uint64_t bytes;
 } heap_export;
 
-enum { HEAP_EXPORTS = 512 };
+enum { HEAP_EXPORTS = 512, HEAP_GPU_OPTIONS = 4 };
 
 typedef struct heap_rank {
     int32_t process;
     /* A rank that is a GPU shows these before the processes agree. */
     int32_t sms;
-    char gpu[16];                 /* its UUID */
-    uint64_t device_bytes;        /* of its heap in device memory; 0: a CPU */
-    _Atomic uint32_t num_exports; /* ever used of those below */
+    char gpu[16];                           /* its UUID */
+    uint64_t gpu_options[HEAP_GPU_OPTIONS]; /* the same on all: see device.c */
+    uint64_t device_bytes;                  /* of its heap in device memory; 0: a CPU */
+    _Atomic uint32_t num_exports;           /* ever used of those below */
     heap_export exports[HEAP_EXPORTS];
     _Atomic uint64_t traced;                   /* operations so far */
     _Atomic uint64_t blocks[HEAP_BLOCK_WORDS]; /* bit set: taken */

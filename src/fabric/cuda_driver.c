@@ -1,9 +1,12 @@
 #include "fabric/cuda_driver.h"
 
 #include <dlfcn.h>
+#include <errno.h>
 #include <pthread.h>
+#include <stdlib.h>
 
 #include "base/config.h"
+#include "base/sys.h"
 
 const cu_driver *oriel_cu;
 
@@ -48,6 +51,48 @@ oriel_status oriel_cuda_check(cu_result result, const char *what)
                       name ? name : "unknown error", result, text ? text : "no text");
 }
 
+/* cuInit says little of why there is no device; what can be seen from here says more. */
+static oriel_status no_device(void)
+{
+    const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+    char line[8];
+    int failed = oriel_sys_now->read_line("/dev/nvidiactl", line, sizeof line) != 0 ? errno : 0;
+
+    if (visible != NULL)
+        return oriel_fail(ORIEL_ERR_UNSUPPORTED,
+                          "CUDA shows no device: CUDA_VISIBLE_DEVICES=\"%s\" hides all", visible);
+    if (failed == EACCES || failed == EPERM)
+        return oriel_fail(ORIEL_ERR_UNSUPPORTED,
+                          "CUDA shows no device: no permission to open /dev/nvidiactl");
+    if (failed == ENOENT)
+        return oriel_fail(ORIEL_ERR_UNSUPPORTED,
+                          "CUDA shows no device: there is no /dev/nvidiactl, so no GPU, no kernel "
+                          "driver, or a container that was started without them");
+    return oriel_fail(ORIEL_ERR_UNSUPPORTED, "CUDA shows no device");
+}
+
+static oriel_status check_init(cu_result result)
+{
+    switch (result) {
+    case CU_NO_DEVICE:
+        return no_device();
+    case CU_SYSTEM_NOT_READY:
+        return oriel_fail(ORIEL_ERR_SYSTEM, "CUDA is not ready (802): nvidia-fabricmanager, which "
+                                            "GPUs with NVSwitch need, does not run");
+    case CU_DRIVER_MISMATCH:
+        return oriel_fail(ORIEL_ERR_SYSTEM,
+                          "CUDA's driver is broken (803): libcuda.so.1 and the kernel's driver are "
+                          "of different versions; restart the machine, or install them anew");
+    case CU_MPS_CONNECTION_FAILED:
+    case CU_MPS_RPC_FAILURE:
+    case CU_MPS_SERVER_NOT_READY:
+        return oriel_fail(ORIEL_ERR_SYSTEM,
+                          "CUDA's MPS server is sick (%d): end it, and start it again", result);
+    default:
+        return oriel_cuda_check(result, "cuInit");
+    }
+}
+
 static oriel_status open_driver(void)
 {
     static cu_driver table;
@@ -61,11 +106,11 @@ static oriel_status open_driver(void)
     if (st != ORIEL_OK)
         return st;
     oriel_cu = &table;
-    st = oriel_cuda_check(table.init(0), "cuInit");
+    st = check_init(table.init(0));
     if (st == ORIEL_OK)
         st = oriel_cuda_check(table.device_count(&devices), "counting devices");
     if (st == ORIEL_OK && devices == 0)
-        st = oriel_fail(ORIEL_ERR_UNSUPPORTED, "CUDA shows no device");
+        st = no_device();
     if (st != ORIEL_OK)
         oriel_cu = NULL;
     return st;

@@ -47,8 +47,14 @@ typedef struct cu_access {
 
 enum {
     CU_OK = 0,
+    CU_NO_DEVICE = 100,
     CU_NOT_READY = 600,
     CU_PEER_ACCESS_ALREADY_ENABLED = 704,
+    CU_SYSTEM_NOT_READY = 802,
+    CU_DRIVER_MISMATCH = 803,
+    CU_MPS_CONNECTION_FAILED = 805,
+    CU_MPS_RPC_FAILURE = 806,
+    CU_MPS_SERVER_NOT_READY = 807,
     CU_LOCATION_DEVICE = 1,
     CU_HANDLE_POSIX_FD = 1,
     CU_ALLOCATION_PINNED = 1,
@@ -60,10 +66,15 @@ enum {
     CU_POINTER_BUFFER_ID = 7,
     CU_FUNCTION_MOST_THREADS = 0,
     CU_ATTRIBUTE_SM_COUNT = 16,
+    CU_ATTRIBUTE_MEMORY_CLOCK = 36, /* kHz */
+    CU_ATTRIBUTE_BUS_WIDTH = 37,    /* bits */
     CU_ATTRIBUTE_MAJOR = 75,
     CU_ATTRIBUTE_MINOR = 76,
     CU_ATTRIBUTE_VMM = 102,
     CU_ATTRIBUTE_POSIX_FD = 103,
+    CU_ATTRIBUTE_FABRIC = 128,
+    CU_ATTRIBUTE_MULTICAST = 132,
+    CU_ATTRIBUTE_MPS = 133,
 };
 
 /* X(name here, name in the library, parameters) */
@@ -76,6 +87,7 @@ enum {
     X(device_get, cuDeviceGet, (cu_device * device, int ordinal))                                  \
     X(device_name, cuDeviceGetName, (char *name, int len, cu_device device))                       \
     X(device_uuid, cuDeviceGetUuid_v2, (cu_uuid * uuid, cu_device device))                         \
+    X(device_bytes, cuDeviceTotalMem_v2, (size_t * bytes, cu_device device))                       \
     X(device_attribute, cuDeviceGetAttribute, (int *value, int attribute, cu_device device))       \
     X(device_reaches, cuDeviceCanAccessPeer, (int *can, cu_device device, cu_device peer))         \
     X(primary_retain, cuDevicePrimaryCtxRetain, (cu_context * context, cu_device device))          \

@@ -6,6 +6,7 @@
 #include <pthread.h>
 
 #include "core/device.h"
+#include "ffi/ffi.h"
 #include "ffi/frame.h"
 #include "ops/engine.h"
 
@@ -13,8 +14,9 @@ enum { ATTACHED_RANKS = 1024 };
 
 /* A rank that is a GPU. */
 typedef struct attached_gpu {
-    pthread_mutex_t lock; /* programs may be started by several threads */
-    void *stream;         /* of the last call; NULL: there was none */
+    pthread_mutex_t lock;    /* programs may be started by several threads */
+    void *stream;            /* of the last call; NULL: there was none */
+    oriel_ffi_cost costs[2]; /* of initialize and of execute */
 } attached_gpu;
 
 /* Executions hold the lock for reading. */

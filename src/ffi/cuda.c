@@ -6,6 +6,8 @@
 #include <stdio.h>
 
 #include "base/config.h"
+#include "base/sys.h"
+#include "core/nvtx.h"
 #include "ffi/attached.h"
 #include "ffi/ffi.h"
 #include "ops/cuda/launch.h"
@@ -79,11 +81,22 @@ static oriel_status launch_ragged(const cuda_call *call)
     return oriel_launch_ragged(call->group, call->rank, &call->op, &on, call->stream);
 }
 
+static oriel_status launch_kernel(const cuda_call *call)
+{
+    oriel_kernel_call *kernel = call->op.kernel;
+    oriel_status st;
+
+    oriel_nvtx_push(kernel->kernel->name, kernel->bytes, call->group->n);
+    st = oriel_kernel_on_launch(call->group, call->rank, kernel, call->stream);
+    oriel_nvtx_pop();
+    return st;
+}
+
 static oriel_status enqueue(const cuda_call *call)
 {
     switch (call->op.kind) {
     case ORIEL_KIND_KERNEL:
-        return oriel_kernel_on_launch(call->group, call->rank, call->op.kernel, call->stream);
+        return launch_kernel(call);
     case ORIEL_KIND_RAGGED_ALL_TO_ALL:
         return launch_ragged(call);
     default:
@@ -102,9 +115,8 @@ static oriel_status launch(const xla_frame *frame, cuda_call *call)
     return st;
 }
 
-static oriel_status prepare(const xla_frame *frame, cuda_call *call)
+static oriel_status prepare(cuda_call *call)
 {
-    (void)frame;
     return oriel_launch_prepare(call->group, call->rank, &call->op, call->stream);
 }
 
@@ -121,9 +133,21 @@ static oriel_status say_where(const cuda_call *call, oriel_status st)
     return oriel_fail(st, "%s on rank %d: %s", oriel_kind_name(call->op.kind), call->rank, text);
 }
 
-static oriel_status run(const xla_frame *frame,
-                        oriel_status (*stage)(const xla_frame *frame, cuda_call *call))
+/* ---- stages ------------------------------------------------------------------------------ */
+
+enum stage { INITIALIZE, EXECUTE };
+
+static void count(oriel_ffi_cost *cost, double seconds)
 {
+    cost->calls++;
+    cost->seconds += seconds;
+    if (seconds > cost->longest)
+        cost->longest = seconds;
+}
+
+static oriel_status run(const xla_frame *frame, enum stage stage)
+{
+    double began = oriel_now();
     cuda_call call;
     oriel_status st;
 
@@ -132,7 +156,8 @@ static oriel_status run(const xla_frame *frame,
     if (st == ORIEL_OK) {
         pthread_mutex_lock(&call.gpu->lock);
         call.gpu->stream = call.stream;
-        st = stage(frame, &call);
+        st = stage == INITIALIZE ? prepare(&call) : launch(frame, &call);
+        count(&call.gpu->costs[stage], oriel_now() - began);
         pthread_mutex_unlock(&call.gpu->lock);
         if (st != ORIEL_OK)
             st = say_where(&call, st);
@@ -155,7 +180,7 @@ void *oriel_ffi_cuda_initialize(xla_frame *frame)
 
     if (is_question(frame, XLA_TRAIT_COMMAND_BUFFER))
         return NULL;
-    st = run(frame, prepare);
+    st = run(frame, INITIALIZE);
     return st == ORIEL_OK ? NULL : frame_error(frame->api, st);
 }
 
@@ -165,7 +190,7 @@ static void *execute(xla_frame *frame, uint32_t traits)
 
     if (is_question(frame, traits))
         return NULL;
-    st = run(frame, launch);
+    st = run(frame, EXECUTE);
     return st == ORIEL_OK ? NULL : frame_error(frame->api, st);
 }
 
@@ -177,6 +202,35 @@ void *oriel_ffi_cuda_execute(xla_frame *frame)
 void *oriel_ffi_cuda_execute_uncaptured(xla_frame *frame)
 {
     return execute(frame, 0);
+}
+
+static void add(oriel_ffi_cost *sum, oriel_ffi_cost *cost)
+{
+    sum->calls += cost->calls;
+    sum->seconds += cost->seconds;
+    if (cost->longest > sum->longest)
+        sum->longest = cost->longest;
+    *cost = (oriel_ffi_cost){0};
+}
+
+void oriel_ffi_cuda_costs(oriel_ffi_cost *initialize_p, oriel_ffi_cost *execute_p)
+{
+    oriel_ffi_cost sums[2] = {0};
+    const oriel_comm *comm;
+
+    pthread_rwlock_rdlock(&oriel_attached.lock);
+    comm = oriel_attached.comm;
+    for (int i = 0; comm != NULL && comm->devices != NULL && i < comm->local_ranks; i++) {
+        attached_gpu *gpu = &oriel_attached.gpus[i];
+
+        pthread_mutex_lock(&gpu->lock);
+        add(&sums[INITIALIZE], &gpu->costs[INITIALIZE]);
+        add(&sums[EXECUTE], &gpu->costs[EXECUTE]);
+        pthread_mutex_unlock(&gpu->lock);
+    }
+    pthread_rwlock_unlock(&oriel_attached.lock);
+    *initialize_p = sums[INITIALIZE];
+    *execute_p = sums[EXECUTE];
 }
 
 oriel_status oriel_ffi_cuda_kernel(uint64_t hash, const char *name, const void *image, size_t bytes)

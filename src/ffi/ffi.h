@@ -47,6 +47,13 @@ ORIEL_API void *oriel_ffi_cuda_initialize(struct xla_frame *frame);
 ORIEL_API void *oriel_ffi_cuda_execute(struct xla_frame *frame);
 /* The same, which XLA calls in every execution: nothing is captured in graphs. */
 ORIEL_API void *oriel_ffi_cuda_execute_uncaptured(struct xla_frame *frame);
+/* What they cost the threads that XLA calls them in: how often, seconds in all, the longest;
+ * since the last question. */
+typedef struct oriel_ffi_cost {
+    uint64_t calls;
+    double seconds, longest;
+} oriel_ffi_cost;
+ORIEL_API void oriel_ffi_cuda_costs(oriel_ffi_cost *initialize_p, oriel_ffi_cost *execute_p);
 /* Copies its operand: for benchmarks, what an execution on the stream costs by itself. */
 ORIEL_API void *oriel_ffi_cuda_copy(struct xla_frame *frame);
 

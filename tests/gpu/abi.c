@@ -1,11 +1,14 @@
-/* What src/fabric/cuda_driver.h declares, compared with cuda.h where a toolkit is at hand. */
+/* What src/fabric/cuda_driver.h and src/core/nvtx.h declare, compared with cuda.h and nvtx3
+ * where a toolkit is at hand. */
 #include <stddef.h>
 #include <stdio.h>
 
+#include "core/nvtx.h"
 #include "fabric/cuda_driver.h"
 
-#if __has_include(<cuda.h>)
+#if __has_include(<cuda.h>) && __has_include(<nvtx3/nvToolsExt.h>)
 #include <cuda.h>
+#include <nvtx3/nvToolsExt.h>
 
 #define SAME(ours, theirs)                                                                         \
     _Static_assert((long long)(ours) == (long long)(theirs), #ours " is not " #theirs)
@@ -29,7 +32,13 @@ SAME_FIELD(cu_allocation, flags, CUmemAllocationProp, allocFlags);
 SAME_FIELD(cu_access, location, CUmemAccessDesc, location);
 SAME_FIELD(cu_access, flags, CUmemAccessDesc, flags);
 SAME(CU_OK, CUDA_SUCCESS);
+SAME(CU_NO_DEVICE, CUDA_ERROR_NO_DEVICE);
 SAME(CU_NOT_READY, CUDA_ERROR_NOT_READY);
+SAME(CU_SYSTEM_NOT_READY, CUDA_ERROR_SYSTEM_NOT_READY);
+SAME(CU_DRIVER_MISMATCH, CUDA_ERROR_SYSTEM_DRIVER_MISMATCH);
+SAME(CU_MPS_CONNECTION_FAILED, CUDA_ERROR_MPS_CONNECTION_FAILED);
+SAME(CU_MPS_RPC_FAILURE, CUDA_ERROR_MPS_RPC_FAILURE);
+SAME(CU_MPS_SERVER_NOT_READY, CUDA_ERROR_MPS_SERVER_NOT_READY);
 SAME(CU_PEER_ACCESS_ALREADY_ENABLED, CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED);
 SAME(CU_LOCATION_DEVICE, CU_MEM_LOCATION_TYPE_DEVICE);
 SAME(CU_HANDLE_POSIX_FD, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
@@ -42,10 +51,35 @@ SAME(CU_HOST_DEVICE_MAP, CU_MEMHOSTALLOC_DEVICEMAP);
 SAME(CU_FUNCTION_MOST_THREADS, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK);
 SAME(CU_POINTER_BUFFER_ID, CU_POINTER_ATTRIBUTE_BUFFER_ID);
 SAME(CU_ATTRIBUTE_SM_COUNT, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
+SAME(CU_ATTRIBUTE_MEMORY_CLOCK, CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE);
+SAME(CU_ATTRIBUTE_BUS_WIDTH, CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH);
 SAME(CU_ATTRIBUTE_MAJOR, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR);
 SAME(CU_ATTRIBUTE_MINOR, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
 SAME(CU_ATTRIBUTE_VMM, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED);
 SAME(CU_ATTRIBUTE_POSIX_FD, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED);
+SAME(CU_ATTRIBUTE_FABRIC, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED);
+SAME(CU_ATTRIBUTE_MULTICAST, CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED);
+SAME(CU_ATTRIBUTE_MPS, CU_DEVICE_ATTRIBUTE_MPS_ENABLED);
+
+SAME(sizeof(nvtx_event), sizeof(nvtxEventAttributes_t));
+SAME_FIELD(nvtx_event, size, nvtxEventAttributes_t, size);
+SAME_FIELD(nvtx_event, payload_type, nvtxEventAttributes_t, payloadType);
+SAME_FIELD(nvtx_event, payload, nvtxEventAttributes_t, payload);
+SAME_FIELD(nvtx_event, message_type, nvtxEventAttributes_t, messageType);
+SAME_FIELD(nvtx_event, message, nvtxEventAttributes_t, message);
+SAME(NVTX_VERSION_3, NVTX_VERSION);
+SAME(NVTX_PAYLOAD_U64, NVTX_PAYLOAD_TYPE_UNSIGNED_INT64);
+SAME(NVTX_MESSAGE_ASCII, NVTX_MESSAGE_TYPE_ASCII);
+SAME(NVTX_EXPORT_CALLBACKS, NVTX_ETID_CALLBACKS);
+SAME(NVTX_EXPORT_VERSION, NVTX_ETID_VERSIONINFO);
+SAME(NVTX_MODULE_CORE, NVTX_CB_MODULE_CORE);
+SAME(NVTX_MODULE_CORE2, NVTX_CB_MODULE_CORE2);
+SAME(NVTX_MODULES, NVTX_CB_MODULE_SIZE);
+SAME(NVTX_CORE2_RANGE_PUSH, NVTX_CBID_CORE2_DomainRangePushEx);
+SAME(NVTX_CORE2_RANGE_POP, NVTX_CBID_CORE2_DomainRangePop);
+SAME(NVTX_CORE2_DOMAIN_CREATE, NVTX_CBID_CORE2_DomainCreateA);
+SAME(sizeof(nvtx_callbacks), sizeof(NvtxExportTableCallbacks));
+SAME(sizeof(nvtx_version), sizeof(NvtxExportTableVersionInfo));
 
 int main(void)
 {
@@ -55,7 +89,7 @@ int main(void)
 #else
 int main(void)
 {
-    printf("skipped: no cuda.h, which comes with the CUDA toolkit\n");
+    printf("skipped: no cuda.h and nvtx3, which come with the CUDA toolkit\n");
     return 77;
 }
 #endif

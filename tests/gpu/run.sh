@@ -53,6 +53,9 @@ c_part() {
     try threads_2 "$build/tests/ops" 2
     try threads_4 "$build/tests/ops" 4
     ORIEL_DIRECT=0 try staged_3 "$build/tests/ops" 3
+    ORIEL_DIRECT=0 ORIEL_GPU_STAGE=1M try staged_little_3 "$build/tests/ops" 3
+    ORIEL_GPU_CTAS=264 try ctas_264 "$build/tests/ops" 2
+    try doctor "$build/oriel" doctor
     try threads_8 "$build/tests/ops" 8
     try hard_threads_2 "$build/tests/hard" 2
     try hard_threads_8 "$build/tests/hard" 8
@@ -127,6 +130,9 @@ jax_part() {
     ORIEL_GPU_ARENA=8M jax jax_kernel_no_room_2 2 jax_kernel.py
     jax jax_op_2 2 jax_op.py
     XLA_FLAGS=--xla_gpu_graph_min_graph_size=1 jax jax_op_graphs_2 2 jax_op.py
+    jax bench_initialize_2 2 jax_initialize.py
+    jax jax_trace_2 2 jax_trace.py "$out/trace"
+    jax jax_nvtx_2 2 jax_trace.py "$out/trace_nvtx" nvtx
     jax jax_fail_2 2 jax_fail.py
     jax jax_fail_3 3 jax_fail.py
     ORIEL_SYNC=1 jax jax_sync_2 2 jax_fail.py sync
@@ -164,6 +170,7 @@ bench_part() {
     try bench_nccl_4 "$build/tests/bench_nccl" 4 "${NCCL_LIB:-libnccl.so.2}"
     try bench_kernel_2 "$build/tests/kernel" "$here/../.." 2 1
     try bench_kernel_4 "$build/tests/kernel" "$here/../.." 4 1
+    try bench_sms_2 "$build/tests/sms" 2
     mps_start
     try bench_kernel_mps_2 "$build/oriel" run -n 2 -- "$build/tests/kernel" "$here/../.." 1 1
     try bench_mps_2 "$build/oriel" run -n 2 -- "$build/tests/bench" 1 1

@@ -1,6 +1,7 @@
 """Starts the command `oriel` for tests, each time with a mark in its environment."""
 
 import fcntl
+import json
 import os
 import pathlib
 import re
@@ -128,3 +129,16 @@ def read_until(stream, pattern):
 def read_numbers(stream, count):
     """One number from each of `count` lines "[i] number"."""
     return [int(read_until(stream, r"\] (\d+)$")[1]) for _ in range(count)]
+
+
+def findings_of(done):
+    """What `oriel doctor --json` printed, by name."""
+    report = json.loads(done.stdout)
+    assert set(report) == {"version", "findings", "cuda"}
+    for finding in report["findings"]:
+        assert set(finding) == {"name", "status", "what", "why", "mend"}
+        assert finding["status"] in ("ok", "warn", "missing", "error")
+        assert finding["what"]
+    found = {finding["name"]: finding for finding in report["findings"]}
+    assert len(found) == len(report["findings"])
+    return found

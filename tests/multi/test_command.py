@@ -1,11 +1,10 @@
 """The command `oriel`: arguments, info, doctor and the hand-over to Python."""
 
-import json
 import re
 import shutil
 
 import pytest
-from launcher import ORIEL
+from launcher import ORIEL, findings_of
 
 # ---- arguments --------------------------------------------------------------
 
@@ -92,18 +91,6 @@ def test_info_takes_no_argument(oriel):
     done = oriel.run("info", "--all")
     assert done.returncode == 2
     assert 'there is no argument "--all"' in done.stderr
-
-
-def findings_of(done):
-    report = json.loads(done.stdout)
-    assert set(report) == {"version", "findings"}
-    for finding in report["findings"]:
-        assert set(finding) == {"name", "status", "what", "why", "mend"}
-        assert finding["status"] in ("ok", "warn", "missing", "error")
-        assert finding["what"]
-    found = {finding["name"]: finding for finding in report["findings"]}
-    assert len(found) == len(report["findings"])
-    return found
 
 
 def test_doctor(oriel):

@@ -110,6 +110,11 @@ static void test_bad_values_are_named(void **state)
     refuses("ORIEL_STAGING", "K");
     refuses("ORIEL_CHUNK", "5000.5");
     refuses("ORIEL_DIRECT", "2");
+    refuses("ORIEL_GPU_CTAS", "-1");
+    refuses("ORIEL_GPU_CTAS", "1025");
+    refuses("ORIEL_GPU_KERNEL_CTAS", "many");
+    refuses("ORIEL_GPU_STAGE", "1023K");
+    refuses("ORIEL_GPU_ARENA", "1M");
     refuses("ORIEL_LOG", "loud");
     refuses("ORIEL_PROCESS_ID", "-1");
     refuses("ORIEL_NUM_PROCESSES", "0");

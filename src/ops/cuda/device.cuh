@@ -442,7 +442,7 @@ DEVICE uint32_t enter(const device_call &c, meeting &m, bool direct)
         s.exit = s.counts.synced + 1;
         s.claimed = false;
         error = load_relaxed(&own_table(c)->error);
-        m.stage[THREAD] = (char *)c.heap[THREAD] + c.stage_at + (uint64_t)CTA * DEVICE_STAGE;
+        m.stage[THREAD] = (char *)c.heap[THREAD] + c.stage_at + 2ull * CTA * c.stage;
     }
     if (THREAD == c.index) {
         m.send[THREAD] = (const char *)c.send;

@@ -415,7 +415,7 @@ static oriel_status put_on(oriel_group *group, int rank, oriel_kernel_call *call
     meeting.flags = (meeting.flags & ~(uint32_t)DEVICE_DIRECT) | plan->flags;
     st = launch(self->code->begin, 1, DEVICE_THREADS, stream, begin, "launching a meeting");
     if (st == ORIEL_OK)
-        st = launch(plan->code.function, (unsigned)devices->ctas, plan->code.threads, stream,
+        st = launch(plan->code.function, (unsigned)devices->kernel_ctas, plan->code.threads, stream,
                     params, "launching a kernel of one's own");
     return st == ORIEL_OK ? launch_end(self, arena_of(group->comm, rank), call, &meeting, stream)
                           : st;

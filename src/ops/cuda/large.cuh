@@ -353,7 +353,7 @@ DEVICE sum_of sum_at(const device_call &c, const meeting &m, uint64_t at, range 
     uint64_t staged = own.at - at + (one ? (uint64_t)c.index * c.tile : 0);
 
     return one ? sum_of{m.stage, staged, c.n, 1, &m.recv[c.index], own.at}
-               : sum_of{m.stage, staged, c.n, c.n, m.stage, DEVICE_STAGE_HALF + staged};
+               : sum_of{m.stage, staged, c.n, c.n, m.stage, c.stage + staged};
 }
 
 /* Not inlined, since strips are the slower way. It holds no barrier, and must not: with
@@ -385,7 +385,7 @@ template <class C> DEVICE uint32_t reduce_strips(const device_call &c, meeting &
         if (error != DEVICE_FINE)
             return error;
         if (!scatters(c))
-            copy((char *)c.recv + all.at, m.stage[c.index] + DEVICE_STAGE_HALF, all.bytes);
+            copy((char *)c.recv + all.at, m.stage[c.index] + c.stage, all.bytes);
     }
     return error;
 }

@@ -3,6 +3,7 @@
 #include "core/device.h"
 #include "core/hash.h"
 #include "core/lane.h"
+#include "core/nvtx.h"
 #include "ops/reduce.h"
 
 enum { LEAST_TILE = 8 << 10, MOST_TILE = 32 << 10, SMALL_TOTAL = 512 << 10 };
@@ -32,7 +33,7 @@ static size_t up_to(size_t value, size_t multiple)
 static uint32_t tile_bytes(const oriel_devices *devices, const oriel_op *op, int n)
 {
     size_t share = oriel_op_block(op) / (size_t)devices->ctas;
-    size_t most = DEVICE_STAGE_HALF / (size_t)n / 16 * 16;
+    size_t most = devices->stage_bytes / (size_t)n / 16 * 16;
     size_t tile;
 
     if (!oriel_op_scatters(op))
@@ -95,7 +96,7 @@ static struct choice choose_ragged(const oriel_devices *devices, const oriel_dev
 {
     return (struct choice){.function = code->ragged,
                            .ctas = (unsigned)devices->ctas,
-                           .tile = DEVICE_STAGE_HALF / (uint32_t)n / 16 * 16,
+                           .tile = devices->stage_bytes / (uint32_t)n / 16 * 16,
                            .large = 1};
 }
 
@@ -165,6 +166,7 @@ static void describe_call(const oriel_group *group, int rank, const oriel_op *op
     call->slots_at = devices->slots_at;
     call->ragged_at = devices->ragged_at;
     call->stage_at = devices->stage_at;
+    call->stage = devices->stage_bytes;
     call->send = (uint64_t)(uintptr_t)op->send;
     call->recv = (uint64_t)(uintptr_t)op->recv;
     call->block = record->bytes;
@@ -294,6 +296,7 @@ static oriel_status launch(oriel_group *group, int rank, const oriel_op *op,
         return oriel_comm_failure(comm);
     oriel_op_describe(group, op, &record);
     oriel_trace_past(comm, rank, group->hash, &record);
+    oriel_nvtx_push(oriel_kind_name(op->kind), record.bytes, group->n);
     choice = plan(group, rank, op, &record, stream, &call);
     if (ragged != NULL)
         describe_ragged(ragged, &call);
@@ -301,6 +304,7 @@ static oriel_status launch(oriel_group *group, int rank, const oriel_op *op,
                                            0, stream, params, NULL),
                           "launching a kernel");
     oriel_cu->context_pop(&back);
+    oriel_nvtx_pop();
     if (st != ORIEL_OK)
         oriel_comm_abort(comm, st, rank, comm->process, "rank %d: %s", rank, oriel_last_error());
     return st;
