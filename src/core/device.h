@@ -45,9 +45,10 @@ typedef struct oriel_devices {
     int num_ranks;
     oriel_cuda_memory *mapped; /* per rank of the world: heaps of other processes */
     cu_ptr heaps[DEVICE_RANKS];
-    void *reports; /* one allocation in host memory */
-    int one_gpu;   /* all ranks of the world share it */
-    int ctas;      /* of a kernel at most: those of all ranks on a GPU fit together */
+    void *reports;       /* one allocation in host memory */
+    int one_gpu;         /* all ranks of the world share it */
+    uint32_t slot_lines; /* of a thread in each slot */
+    int ctas;            /* of a kernel at most: those of all ranks on a GPU fit together */
     uint64_t slots_at, ragged_at, arena_at, stage_at;
     size_t arena_bytes; /* where kernels of one's own have their operands and results */
     pthread_mutex_t look_lock;
