@@ -12,7 +12,8 @@
 #include "fabric/port.h"
 #include "oriel/kernel_types.h"
 
-enum { ALIGN = 1 << 16, REPORT_BYTES = 1 << 10 };
+/* Up to MANY_RANKS slots are cheap enough to be large. */
+enum { ALIGN = 1 << 16, REPORT_BYTES = 1 << 10, MANY_RANKS = 8 };
 _Static_assert(sizeof(device_report) <= REPORT_BYTES, "a report has a place of its own");
 
 /* ---- what the ranks show each other --------------------------------------------------- */
@@ -58,8 +59,10 @@ static uint64_t round_up(uint64_t value)
 
 static uint64_t plan_heap(oriel_devices *devices, int size)
 {
-    uint64_t slots = 2ull * (uint64_t)size * DEVICE_SMALL_CTAS * DEVICE_THREADS * 16;
+    uint32_t lines = size <= MANY_RANKS ? DEVICE_SMALL_LINES : 1;
+    uint64_t slots = 2ull * (uint64_t)size * DEVICE_SMALL_CTAS * lines * DEVICE_THREADS * 16;
 
+    devices->slot_lines = lines;
     devices->slots_at = round_up(sizeof(device_table));
     devices->ragged_at = round_up(devices->slots_at + slots);
     devices->arena_at =

@@ -45,10 +45,11 @@ typedef struct oriel_devices {
     int num_ranks;
     oriel_cuda_memory *mapped; /* per rank of the world: heaps of other processes */
     cu_ptr heaps[DEVICE_RANKS];
-    void *reports;   /* one allocation in host memory */
-    int one_gpu;     /* all ranks of the world share it */
-    int ctas;        /* of a kernel at most: those of all ranks on a GPU fit together */
-    int kernel_ctas; /* the same of a person's kernel */
+    void *reports;       /* one allocation in host memory */
+    int one_gpu;         /* all ranks of the world share it */
+    int ctas;            /* of a kernel at most: those of all ranks on a GPU fit together */
+    int kernel_ctas;     /* the same of a person's kernel */
+    uint32_t slot_lines; /* of a thread in each slot */
     uint64_t slots_at, ragged_at, arena_at, stage_at;
     uint32_t stage_bytes; /* of a CTA, for what it sends; as many for what is reduced */
     size_t arena_bytes;   /* where kernels of one's own have their operands and results */

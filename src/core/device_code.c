@@ -285,16 +285,25 @@ static const char *kernel_type(oriel_dtype dtype, oriel_redop op)
     }
 }
 
+/* Only what programs sum most has wide kernels: they take their time to compile. */
+static int is_wide(oriel_dtype dtype, oriel_redop op)
+{
+    return op == ORIEL_SUM && (dtype == ORIEL_F16 || dtype == ORIEL_BF16 || dtype == ORIEL_F32 ||
+                               dtype == ORIEL_F64 || dtype == ORIEL_C64 || dtype == ORIEL_C128);
+}
+
 static oriel_status find_reduction(const cu_module *modules, enum device_family family,
                                    oriel_dtype dtype, oriel_redop op, cu_function *f_p)
 {
-    static const char *const families[] = {"small", "large"};
+    static const char *const families[] = {"small", "wide", "large"};
     const char *type = kernel_type(dtype, op);
     const char *verb = oriel_redop_name(op);
     char name[64];
     int complex = dtype == ORIEL_C64 || dtype == ORIEL_C128;
 
-    if (family == DEVICE_SMALL && complex && op != ORIEL_SUM)
+    if (family != DEVICE_LARGE && complex && op != ORIEL_SUM)
+        return ORIEL_OK;
+    if (family == DEVICE_WIDE && !is_wide(dtype, op))
         return ORIEL_OK;
     if (dtype == ORIEL_BOOL)
         verb = op == ORIEL_SUM || op == ORIEL_MAX ? "or" : "and";
@@ -306,6 +315,8 @@ static oriel_status find_all(const cu_module *modules, oriel_device_code *code)
 {
     oriel_status st = find_function(modules[0], "oriel_small_copy", &code->copy[DEVICE_SMALL]);
 
+    if (st == ORIEL_OK)
+        st = find_function(modules[0], "oriel_wide_copy", &code->copy[DEVICE_WIDE]);
     if (st == ORIEL_OK)
         st = find_function(modules[0], "oriel_large_copy", &code->copy[DEVICE_LARGE]);
     if (st == ORIEL_OK)

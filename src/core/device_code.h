@@ -6,7 +6,8 @@
 
 #include "fabric/cuda.h"
 
-enum device_family { DEVICE_SMALL, DEVICE_LARGE, DEVICE_FAMILIES };
+/* Small calls, the larger ones among them, and large calls. */
+enum device_family { DEVICE_SMALL, DEVICE_WIDE, DEVICE_LARGE, DEVICE_FAMILIES };
 
 typedef struct oriel_device_code {
     cu_function copy[DEVICE_FAMILIES];

@@ -14,9 +14,10 @@ enum {
     DEVICE_RANKS = 64,
     DEVICE_CTAS = 160, /* most CTAs of a kernel */
     DEVICE_THREADS = 512,
-    DEVICE_WINDOWS = 512,     /* buffers of one rank that its peers have mapped */
-    DEVICE_SMALL_CTAS = 64,   /* of a call through the slots, each with ... */
-    DEVICE_SMALL_BYTES = 4096 /* ... so much of a block: 8 bytes per thread */
+    DEVICE_WINDOWS = 512,      /* buffers of one rank that its peers have mapped */
+    DEVICE_SMALL_CTAS = 64,    /* of a call through the slots, each with ... */
+    DEVICE_SMALL_BYTES = 4096, /* ... so much of a block: 8 bytes per thread; in wide ones ... */
+    DEVICE_SMALL_LINES = 4     /* ... so many times that */
 };
 /* A slice of ragged_all_to_all, in rows: as the sender tells the receiver. */
 typedef struct device_slice {
@@ -104,6 +105,7 @@ enum device_flags {
     DEVICE_SHOWS_RECV = 4, /* ... and this one */
     DEVICE_ONE_GPU = 8,    /* all members share a GPU */
     DEVICE_WIDE_INDEX = 16,
+    DEVICE_EARLY = 32,   /* the next kernel on the stream may be launched before this one ends */
     DEVICE_NO_STAGE = 64 /* a person's kernel that finds no room in the arena */
 };
 
@@ -125,6 +127,7 @@ typedef struct device_call {
     uint32_t kind;
     uint32_t n, index, world;
     int32_t root, source, destination; /* positions; -1: none */
+    uint32_t slot_lines;               /* that a thread has in each slot */
     uint32_t stage;  /* bytes of a CTA's stage for what it sends; as many for what is reduced */
     uint32_t tile;   /* bytes that a CTA works on at a time, see launch.c */
     uint32_t item;   /* bytes that a warp works on at a time, direct */

@@ -45,6 +45,22 @@ typedef struct cu_access {
     int flags;
 } cu_access;
 
+typedef struct cu_launch_attribute {
+    unsigned id; /* CU_LAUNCH_EARLY */
+    unsigned reserved;
+    union {
+        char bytes[64];
+        int allowed;
+    } value;
+} cu_launch_attribute;
+
+typedef struct cu_launch {
+    unsigned grid_x, grid_y, grid_z, block_x, block_y, block_z, shared;
+    cu_stream stream;
+    cu_launch_attribute *attributes;
+    unsigned num_attributes;
+} cu_launch;
+
 enum {
     CU_OK = 0,
     CU_NO_DEVICE = 100,
@@ -65,6 +81,7 @@ enum {
     CU_HOST_DEVICE_MAP = 2,
     CU_POINTER_BUFFER_ID = 7,
     CU_FUNCTION_MOST_THREADS = 0,
+    CU_LAUNCH_EARLY = 6, /* the kernel before on the stream decides when: see kernels.cu */
     CU_ATTRIBUTE_SM_COUNT = 16,
     CU_ATTRIBUTE_MEMORY_CLOCK = 36, /* kHz */
     CU_ATTRIBUTE_BUS_WIDTH = 37,    /* bits */
@@ -140,7 +157,9 @@ enum {
     X(launch, cuLaunchKernel,                                                                      \
       (cu_function function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,  \
        unsigned block_y, unsigned block_z, unsigned shared, cu_stream stream, void **params,       \
-       void **extra))
+       void **extra))                                                                              \
+    X(launch_ex, cuLaunchKernelEx,                                                                 \
+      (const cu_launch *launch, cu_function function, void **params, void **extra))
 
 typedef struct cu_driver {
 #define CU_MEMBER(name, symbol, params) cu_result(*name) params;

@@ -4,6 +4,15 @@
 #include "ops/cuda/ragged.cuh"
 
 #define BOUNDS __launch_bounds__(DEVICE_THREADS, 2)
+/* A small call costs little more than its launch, so that of the next begins at once. */
+DEVICE void follow(const device_call &c)
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+    if (c.flags & DEVICE_EARLY)
+        asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
 #define KERNEL(name) extern "C" __global__ void BOUNDS name(const __grid_constant__ device_call c)
 
 #define LARGE(name)                                                                                \
@@ -16,7 +25,14 @@
     LARGE(name)                                                                                    \
     KERNEL(oriel_small_##name)                                                                     \
     {                                                                                              \
-        small_reduce<name##_of>(c);                                                                \
+        follow(c);                                                                                 \
+        small_reduce<name##_of, 1>(c);                                                                \
+    }
+#define WIDE(name)                                                                                 \
+    KERNEL(oriel_wide_##name)                                                                      \
+    {                                                                                              \
+        follow(c);                                                                                 \
+        small_reduce<name##_of, DEVICE_SMALL_LINES>(c);                                            \
     }
 #define ALL_OF(T, A)                                                                               \
     BOTH(T##_sum, T, A##_sum)                                                                      \
@@ -46,7 +62,13 @@ KERNEL(oriel_ragged)
 }
 KERNEL(oriel_small_copy)
 {
-    small_copy(c);
+    follow(c);
+    small_copy<1>(c);
+}
+KERNEL(oriel_wide_copy)
+{
+    follow(c);
+    small_copy<DEVICE_SMALL_LINES>(c);
 }
 extern "C" __global__ void BOUNDS oriel_kernel_begin(const __grid_constant__ device_call c,
                                                      const __grid_constant__ device_begin b)
@@ -59,6 +81,7 @@ extern "C" __global__ void BOUNDS oriel_kernel_end(const __grid_constant__ devic
     kernel_end(c, e);
 }
 ALL_OF(f32, f32)
+WIDE(f32_sum)
 #elif PART == 1
 BOTH(bool_or, u8, bool_or)
 BOTH(bool_and, u8, bool_and)
@@ -73,8 +96,10 @@ ORDER_OF(s32)
 ALL_OF(u64, u64)
 ORDER_OF(s64)
 ALL_OF(f64, f64)
+WIDE(f64_sum)
 #elif PART == 4
 ALL_OF(f16, f32)
+WIDE(f16_sum)
 ALL_OF(f8e4m3fn, f32)
 #elif PART == 5
 ALL_OF(f8e5m2, f32)
@@ -82,4 +107,5 @@ COMPLEX_OF(c64)
 COMPLEX_OF(c128)
 #elif PART == 6
 ALL_OF(bf16, f32)
+WIDE(bf16_sum)
 #endif

@@ -5,21 +5,50 @@
 #include "core/lane.h"
 #include "core/nvtx.h"
 #include "ops/reduce.h"
+#include <stdlib.h>
+static size_t tune(const char *n, size_t d)
+{
+    const char *v = getenv(n);
+    return v ? (size_t)atol(v) : d;
+}
 
-enum { LEAST_TILE = 8 << 10, MOST_TILE = 32 << 10, SMALL_TOTAL = 512 << 10 };
-enum { LEAST_ITEM = 512, MOST_ITEM = 8 << 10, ITEMS_OF_A_WARP = 4 };
+enum {
+    LEAST_TILE = 8 << 10,
+    MOST_TILE = 32 << 10,
+    SMALL_TOTAL = 512 << 10,
+    WIDE_TOTAL = 1 << 20,
+    EARLY_CTAS = 16
+};
+enum { LEAST_ITEM = 512, MOST_ITEM = 4 << 10, ITEMS_OF_A_WARP = 4 };
 
 /* ---- choosing: from what all members know alike ---------------------------------------- */
+
+static size_t least(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+static size_t small_room(const oriel_devices *devices)
+{
+    return least((size_t)devices->ctas, DEVICE_SMALL_CTAS) * DEVICE_SMALL_BYTES;
+}
 
 /* Up to here each member sends all it has to each, through the slots; beyond that it is
  * cheaper to meet and divide the work. */
 static size_t small_limit(const oriel_devices *devices, int n)
 {
-    size_t ctas = (size_t)(devices->ctas < DEVICE_SMALL_CTAS ? devices->ctas : DEVICE_SMALL_CTAS);
-    size_t room = ctas * DEVICE_SMALL_BYTES;
     size_t limit = n > 1 ? SMALL_TOTAL / (size_t)(n - 1) : SMALL_TOTAL;
 
-    return limit < room ? limit : room;
+    return least(limit, small_room(devices));
+}
+
+/* The same with several lines for each thread, which pays for few members only. */
+static size_t wide_limit(const oriel_devices *devices, int n)
+{
+    size_t others = (size_t)(n > 1 ? n - 1 : 1);
+
+    return least(tune("T_TOTAL", WIDE_TOTAL) / others / others,
+                 small_room(devices) * devices->slot_lines);
 }
 
 static size_t up_to(size_t value, size_t multiple)
@@ -66,21 +95,30 @@ struct choice {
     int large;
 };
 
+/* NULL: the family has none for it. */
+static cu_function kernel_of(const oriel_device_code *code, enum device_family family,
+                             const oriel_op *op, int n)
+{
+    /* The reduction of one is a copy. */
+    return oriel_op_reduces(op) && n > 1 ? code->reduce[family][op->dtype][op->redop]
+                                         : code->copy[family];
+}
+
 static struct choice choose(const oriel_devices *devices, const oriel_device_code *code,
                             const oriel_op *op, int n)
 {
     size_t block = oriel_op_block(op);
-    /* The reduction of one is a copy. */
-    const int reduces = oriel_op_reduces(op) && n > 1;
     struct choice c = {.tile = tile_bytes(devices, op, n)};
     size_t unit = DEVICE_SMALL_BYTES;
 
-    if (block <= small_limit(devices, n))
-        c.function =
-            reduces ? code->reduce[DEVICE_SMALL][op->dtype][op->redop] : code->copy[DEVICE_SMALL];
+    if (block <= small_limit(devices, n)) {
+        c.function = kernel_of(code, DEVICE_SMALL, op, n);
+    } else if (block <= wide_limit(devices, n)) {
+        c.function = kernel_of(code, DEVICE_WIDE, op, n);
+        unit = DEVICE_SMALL_LINES * DEVICE_SMALL_BYTES;
+    }
     if (c.function == NULL) {
-        c.function =
-            reduces ? code->reduce[DEVICE_LARGE][op->dtype][op->redop] : code->copy[DEVICE_LARGE];
+        c.function = kernel_of(code, DEVICE_LARGE, op, n);
         unit = oriel_op_scatters(op) ? c.tile : (size_t)n * c.tile;
         c.large = 1;
     }
@@ -164,6 +202,7 @@ static void describe_call(const oriel_group *group, int rank, const oriel_op *op
 
     call->table = devices->heaps[rank];
     call->slots_at = devices->slots_at;
+    call->slot_lines = devices->slot_lines;
     call->ragged_at = devices->ragged_at;
     call->stage_at = devices->stage_at;
     call->stage = devices->stage_bytes;
@@ -260,6 +299,30 @@ static int has_failed(oriel_comm *comm, const oriel_device_rank *self)
            __atomic_load_n(&self->report->revoked, __ATOMIC_ACQUIRE) != 0;
 }
 
+/* How few CTAs may wait on the GPU for the kernel before them to end: so few that they keep
+ * no others from being resident together. */
+static int is_early(const struct choice *choice)
+{
+    return !choice->large && choice->ctas <= tune("T_EARLY", EARLY_CTAS);
+}
+
+static oriel_status start(const struct choice *choice, void **params, void *stream)
+{
+    cu_launch_attribute early = {.id = CU_LAUNCH_EARLY, .value = {.allowed = 1}};
+    cu_launch launch = {.grid_x = choice->ctas,
+                        .grid_y = 1,
+                        .grid_z = 1,
+                        .block_x = DEVICE_THREADS,
+                        .block_y = 1,
+                        .block_z = 1,
+                        .stream = stream,
+                        .attributes = &early,
+                        .num_attributes = is_early(choice)};
+
+    return oriel_cuda_check(oriel_cu->launch_ex(&launch, choice->function, params, NULL),
+                            "launching a kernel");
+}
+
 /* All of the call; it goes on with the rank's context current. */
 static struct choice plan(const oriel_group *group, int rank, const oriel_op *op,
                           const oriel_record *record, void *stream, device_call *call)
@@ -272,6 +335,8 @@ static struct choice plan(const oriel_group *group, int rank, const oriel_op *op
 
     describe_call(group, rank, op, record, call);
     call->tile = choice.tile;
+    if (is_early(&choice))
+        call->flags |= DEVICE_EARLY;
     call->item = item_bytes(devices, op, group->n);
     oriel_cu->context_push(self->gpu->context);
     if (choice.large && !group->one_process && (call->flags & DEVICE_DIRECT))
@@ -300,9 +365,7 @@ static oriel_status launch(oriel_group *group, int rank, const oriel_op *op,
     choice = plan(group, rank, op, &record, stream, &call);
     if (ragged != NULL)
         describe_ragged(ragged, &call);
-    st = oriel_cuda_check(oriel_cu->launch(choice.function, choice.ctas, 1, 1, DEVICE_THREADS, 1, 1,
-                                           0, stream, params, NULL),
-                          "launching a kernel");
+    st = start(&choice, params, stream);
     oriel_cu->context_pop(&back);
     oriel_nvtx_pop();
     if (st != ORIEL_OK)
