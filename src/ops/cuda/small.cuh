@@ -125,18 +125,10 @@ template <int L> DEVICE bool has_line(const share<L> &s, bool data, int l)
 }
 
 /* A rank that has failed sends no more: it may not have heard its peers, who may still read
-<<<<<<< HEAD
  * what it would overwrite, or compare what it asked for with what it asks for now. The word
  * that tells is looked at last, since it takes as long to load as all else together. */
-DEVICE void small_send(const device_call &c, piece piece, uint32_t error)
-{
-    const char *send = (const char *)c.send + piece.at;
-
-=======
- * what it would overwrite. */
 template <int L> DEVICE void small_send(const device_call &c, const share<L> &s, uint32_t error)
 {
->>>>>>> small
     for (uint32_t k = 1; k < c.n; k++) {
         uint32_t p = c.index + k < c.n ? c.index + k : c.index + k - c.n;
         uint32_t turn = own_table(c)->counts[CTA][c.ranks[p]].slots + 1;
@@ -152,8 +144,6 @@ template <int L> DEVICE void small_send(const device_call &c, const share<L> &s,
                            (uint64_t)c.hash << 32 | turn);
         }
     }
-    if (speaks(c) && CTA == 0 && error == DEVICE_FINE)
-        announce(c, own_counts(c)->calls);
 }
 
 /* What `member` sent to this thread. */
@@ -209,7 +199,7 @@ template <class C, int L> DEVICE void small_reduce(const device_call &c)
     uint64_t words[L] = {};
 
     small_send(c, s, error);
-    if (speaks(c)) /* later than the data, which is waited for */
+    if (speaks(c) && error == DEVICE_FINE) /* later than the data, which is waited for */
         announce(c, counts.calls);
     for (uint32_t p = 0; p < c.n && error == DEVICE_FINE; p++) {
         if (p == c.index)
@@ -241,35 +231,19 @@ template <int L> DEVICE void small_copy(const device_call &c)
     uint32_t error = load_relaxed(&own_table(c)->error);
     uint64_t mine[L] = {};
 
-<<<<<<< HEAD
     /* A barrier: what the stream did before it, all see after it. Thread 0 speaks alone. */
     if (c.kind == BARRIER && THREAD == 0)
         __threadfence_system();
-    if (piece.bytes > 0 && wants(c, c.index))
-        mine = load_some(send + (scatters(c) ? c.index * c.block : 0), piece.bytes);
-    small_send(c, piece, error);
-    if (c.kind == PERMUTE && c.source < 0)
-        store_some(recv, piece.bytes, 0);
-    for (uint32_t p = 0; p < c.n && error == DEVICE_FINE; p++) {
-        bool data = piece.bytes > 0 && wants(c, p);
-        uint64_t word = mine;
-=======
     if (wants(c, c.index))
         load_share((const char *)c.send + (scatters(c) ? c.index * c.block : 0), s, mine);
     small_send(c, s, error);
-    if (speaks(c))
+    if (speaks(c) && error == DEVICE_FINE)
         announce(c, counts.calls);
     if (c.kind == PERMUTE && c.source < 0) {
         const uint64_t none[L] = {};
->>>>>>> small
 
         store_share((char *)c.recv, s, none);
     }
-<<<<<<< HEAD
-    if (c.kind == BARRIER && THREAD == 0)
-        __threadfence_system();
-    small_end(c, error);
-=======
     for (uint32_t p = 0; p < c.n && error == DEVICE_FINE; p++) {
         bool data = wants(c, p);
         char *recv = (char *)c.recv + (each ? p * c.block : 0);
@@ -284,8 +258,9 @@ template <int L> DEVICE void small_copy(const device_call &c)
         if (data && error == DEVICE_FINE)
             store_share(recv, s, words);
     }
+    if (c.kind == BARRIER && THREAD == 0)
+        __threadfence_system();
     small_end(c, counts, error);
->>>>>>> small
 }
 
 #endif
