@@ -112,32 +112,35 @@ enum device_flags {
 /* A window's number, from 1, above an offset of 48 bits; 0: no window. */
 #define DEVICE_WINDOW_SHIFT 48
 
+/* What small calls need stands together: it is fetched line by line, while nothing else
+ * can be done. */
 typedef struct device_call {
     uint64_t table; /* own heap; the slots and the stages lie behind it */
-    uint64_t slots_at, ragged_at, stage_at;
+    uint64_t slots_at;
     uint64_t send, recv;
-    uint64_t send_window, recv_window;
-    uint32_t send_generation, recv_generation; /* of the windows */
-    uint64_t block;                            /* bytes, as in the public header */
-    uint64_t recv_bytes;                       /* in all, to poison */
-    uint64_t poison[2];
-    uint64_t shape;
+    uint64_t block; /* bytes, as in the public header */
     uint32_t hash;
-    uint32_t what; /* as in the record */
+    uint32_t flags; /* enum device_flags */
     uint32_t kind;
     uint32_t n, index, world;
-    int32_t root, source, destination; /* positions; -1: none */
     uint32_t slot_lines;               /* that a thread has in each slot */
-    uint32_t stage;  /* bytes of a CTA's stage for what it sends; as many for what is reduced */
+    uint32_t what;                     /* as in the record */
+    int32_t root, source, destination; /* positions; -1: none */
+    uint32_t stage; /* bytes of a CTA's stage for what it sends; as many for what is reduced */
+    uint16_t ranks[DEVICE_RANKS]; /* of the members, in the world */
+    uint64_t heap[DEVICE_RANKS];  /* where this rank sees the members' heaps */
+    uint64_t shape;
+    uint64_t recv_bytes; /* in all, to poison */
+    uint64_t poison[2];
+    uint64_t plain; /* bit per member: it lives in this process, addresses mean the same */
+    uint64_t ragged_at, stage_at;
+    uint64_t send_window, recv_window;
+    uint32_t send_generation, recv_generation; /* of the windows */
     uint32_t tile;   /* bytes that a CTA works on at a time, see launch.c */
     uint32_t item;   /* bytes that a warp works on at a time, direct */
-    uint32_t flags;  /* enum device_flags */
     uint32_t slices; /* ragged_all_to_all, and all below */
     uint64_t send_rows, recv_rows;
     uint64_t input_offsets, send_sizes, output_offsets, recv_sizes; /* device memory */
-    uint64_t plain; /* bit per member: it lives in this process, addresses mean the same */
-    uint16_t ranks[DEVICE_RANKS]; /* of the members, in the world */
-    uint64_t heap[DEVICE_RANKS];  /* where this rank sees the members' heaps */
 } device_call;
 
 /* ---- a person's kernel: see kernel.cuh -------------------------------------------------- */

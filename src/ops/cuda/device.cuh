@@ -282,9 +282,9 @@ SLOW void poison(const device_call &c)
     uint64_t packs = c.recv % 16 == 0 ? c.recv_bytes / 16 : 0;
 
     say_revoked(c);
-    for (uint64_t i = THREAD; i < packs; i += DEVICE_THREADS)
+    for (uint64_t i = THREAD; i < packs; i += blockDim.x)
         store_pack(recv + 16 * i, ulonglong2{c.poison[0], c.poison[1]});
-    for (uint64_t i = 16 * packs + THREAD; i < c.recv_bytes; i += DEVICE_THREADS)
+    for (uint64_t i = 16 * packs + THREAD; i < c.recv_bytes; i += blockDim.x)
         recv[i] = (char)(c.poison[i / 8 % 2] >> 8 * (i % 8));
 }
 

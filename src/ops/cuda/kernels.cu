@@ -8,6 +8,9 @@
 DEVICE void follow(const device_call &c)
 {
 #if __CUDA_ARCH__ >= 900
+    /* What the host wrote can be fetched before the wait. */
+    asm volatile("" : : "l"(c.table), "l"(c.block), "r"(c.n), "r"(c.root), "l"(c.heap[0]),
+                 "l"(c.heap[c.n - 1]), "r"((uint32_t)c.ranks[c.n - 1]), "l"(c.shape));
     asm volatile("griddepcontrol.wait;" ::: "memory");
     if (c.flags & DEVICE_EARLY)
         asm volatile("griddepcontrol.launch_dependents;" ::: "memory");

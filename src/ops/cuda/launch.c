@@ -5,20 +5,16 @@
 #include "core/lane.h"
 #include "core/nvtx.h"
 #include "ops/reduce.h"
-#include <stdlib.h>
-static size_t tune(const char *n, size_t d)
-{
-    const char *v = getenv(n);
-    return v ? (size_t)atol(v) : d;
-}
 
 enum {
     LEAST_TILE = 8 << 10,
     MOST_TILE = 32 << 10,
     SMALL_TOTAL = 512 << 10,
     WIDE_TOTAL = 1 << 20,
-    EARLY_CTAS = 16
+    EARLY_CTAS = 16,
+    LEAST_THREADS = 128
 };
+_Static_assert((int)LEAST_THREADS >= (int)DEVICE_RANKS, "a thread speaks for each member");
 enum { LEAST_ITEM = 512, MOST_ITEM = 4 << 10, ITEMS_OF_A_WARP = 4 };
 
 /* ---- choosing: from what all members know alike ---------------------------------------- */
@@ -47,8 +43,7 @@ static size_t wide_limit(const oriel_devices *devices, int n)
 {
     size_t others = (size_t)(n > 1 ? n - 1 : 1);
 
-    return least(tune("T_TOTAL", WIDE_TOTAL) / others / others,
-                 small_room(devices) * devices->slot_lines);
+    return least(WIDE_TOTAL / others / others, small_room(devices) * devices->slot_lines);
 }
 
 static size_t up_to(size_t value, size_t multiple)
@@ -90,7 +85,7 @@ static uint32_t item_bytes(const oriel_devices *devices, const oriel_op *op, int
 
 struct choice {
     cu_function function;
-    unsigned ctas;
+    unsigned ctas, threads;
     uint32_t tile;
     int large;
 };
@@ -108,7 +103,7 @@ static struct choice choose(const oriel_devices *devices, const oriel_device_cod
                             const oriel_op *op, int n)
 {
     size_t block = oriel_op_block(op);
-    struct choice c = {.tile = tile_bytes(devices, op, n)};
+    struct choice c = {.tile = tile_bytes(devices, op, n), .threads = DEVICE_THREADS};
     size_t unit = DEVICE_SMALL_BYTES;
 
     if (block <= small_limit(devices, n)) {
@@ -125,6 +120,9 @@ static struct choice choose(const oriel_devices *devices, const oriel_device_cod
     c.ctas = block > unit ? (unsigned)((block + unit - 1) / unit) : 1;
     if (c.ctas > (unsigned)devices->ctas)
         c.ctas = (unsigned)devices->ctas;
+    /* No more than have something to do, or speak for a member. */
+    if (!c.large && block <= LEAST_THREADS * 8)
+        c.threads = LEAST_THREADS;
     return c;
 }
 
@@ -134,6 +132,7 @@ static struct choice choose_ragged(const oriel_devices *devices, const oriel_dev
 {
     return (struct choice){.function = code->ragged,
                            .ctas = (unsigned)devices->ctas,
+                           .threads = DEVICE_THREADS,
                            .tile = devices->stage_bytes / (uint32_t)n / 16 * 16,
                            .large = 1};
 }
@@ -303,7 +302,7 @@ static int has_failed(oriel_comm *comm, const oriel_device_rank *self)
  * no others from being resident together. */
 static int is_early(const struct choice *choice)
 {
-    return !choice->large && choice->ctas <= tune("T_EARLY", EARLY_CTAS);
+    return !choice->large && choice->ctas <= EARLY_CTAS;
 }
 
 static oriel_status start(const struct choice *choice, void **params, void *stream)
@@ -312,7 +311,7 @@ static oriel_status start(const struct choice *choice, void **params, void *stre
     cu_launch launch = {.grid_x = choice->ctas,
                         .grid_y = 1,
                         .grid_z = 1,
-                        .block_x = DEVICE_THREADS,
+                        .block_x = choice->threads,
                         .block_y = 1,
                         .block_z = 1,
                         .stream = stream,
