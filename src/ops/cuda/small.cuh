@@ -85,13 +85,11 @@ DEVICE piece own_piece(const device_call &c)
 }
 
 /* A rank that has failed sends no more: it may not have heard its peers, who may still read
- * what it would overwrite. */
+ * what it would overwrite, or compare what it asked for with what it asks for now. The error
+ * is looked at last, so that other loads do not wait for its. */
 DEVICE void small_send(const device_call &c, piece piece, uint32_t error)
 {
     const char *send = (const char *)c.send + piece.at;
-
-    if (speaks(c) && CTA == 0)
-        announce(c, own_counts(c)->calls);
 
     for (uint32_t k = 1; k < c.n; k++) {
         uint32_t p = c.index + k < c.n ? c.index + k : c.index + k - c.n;
@@ -105,6 +103,8 @@ DEVICE void small_send(const device_call &c, piece piece, uint32_t error)
             store_line(slot_line(c, c.heap[p], own_rank(c), turn), word,
                        (uint64_t)c.hash << 32 | turn);
     }
+    if (speaks(c) && CTA == 0 && error == DEVICE_FINE)
+        announce(c, own_counts(c)->calls);
 }
 
 /* What `member` sent to this thread. */
