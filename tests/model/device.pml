@@ -16,7 +16,7 @@
 #define CALLS 2
 #endif
 
-byte kinds;             /* SMALL, LARGE, RAGGED: all calls are; 0: any of them */
+byte kinds;             /* which kind all calls are; 0: SMALL, LARGE or RAGGED each */
 byte deadlines;         /* 1: one may fire in any wait of the first call; 2: of any, and
                          * the hosts pass failures on */
 bit deaths;             /* one rank may die anywhere */
@@ -46,6 +46,7 @@ bit mismatch;           /* the last rank asks for something else in its first ca
 #define SMALL  1
 #define LARGE  2
 #define RAGGED 3
+#define PERSON 4        /* a person's kernel, between the meetings of kernel.cuh */
 
 #define GOOD   1
 #define FAILED 2
@@ -316,6 +317,11 @@ inline direct_way()
     :: else
     fi;
     touch();
+    if /* it may have gone wrong, or a peer's */
+    :: kind[call] == PERSON && TIME_UP && !failed -> fail(); atomic { failed = 1; bad = 0 }
+    :: kind[call] == PERSON -> failed = failed || error[me]
+    :: kind[call] != PERSON
+    fi;
     if
     :: KEEPS(MEETING_AFTER_TOUCH) -> sync()
     :: else

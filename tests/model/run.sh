@@ -113,6 +113,7 @@ device-large-late        | device | KINDS=2 DEADLINES=1 ABSENT=1 DIRECT_ONLY=1 |
 device-large-mismatch    | device | KINDS=2 MISMATCH=1 |
 device-large-revoked     | device | KINDS=2 STRANGER=1 DIRECT_ONLY=1 |
 device-ragged-late       | device | KINDS=3 DEADLINES=1 ABSENT=1 DIRECT_ONLY=1 |
+device-person-late       | device | KINDS=4 DEADLINES=1 DIRECT_ONLY=1 |
 way                      | way    | |
 registrar                | registrar | |
 registrar-graph          | registrar | GRAPH=1 |
@@ -294,6 +295,8 @@ device-large-death       | device | KINDS=2 DEATHS=1 |
 device-large-revoked-any | device | KINDS=2 STRANGER=1 |
 device-ragged-late-any   | device | KINDS=3 DEADLINES=2 ABSENT=1 |
 device-ragged-death      | device | KINDS=3 DEATHS=1 |
+device-person-death      | device | KINDS=4 DEATHS=1 |
+device-person-revoked    | device | KINDS=4 STRANGER=1 |
 device-mixed             | device | |
 device-mixed-late        | device | DEADLINES=1 ABSENT=1 |
 device-mixed-revoked     | device | STRANGER=1 |

@@ -125,8 +125,8 @@ template <int L> DEVICE bool has_line(const share<L> &s, bool data, int l)
 }
 
 /* A rank that has failed sends no more: it may not have heard its peers, who may still read
- * what it would overwrite, or compare what it asked for with what it asks for now. The word
- * that tells is looked at last, since it takes as long to load as all else together. */
+ * what it would overwrite, or compare what it asked for with what it asks for now. The error
+ * is looked at last, so that other loads do not wait for its. */
 template <int L> DEVICE void small_send(const device_call &c, const share<L> &s, uint32_t error)
 {
     for (uint32_t k = 1; k < c.n; k++) {
