@@ -1,7 +1,5 @@
 """Programs run 10,000 times with new contents in new buffers, every result checked on the
-device: jax_turns.py [RUNS] [psum]. A second program is always in flight beside the first.
-psum: so are JAX's own all-reduces in the same program, for which NCCL must take two ranks
-on a GPU."""
+device: jax_turns.py [RUNS]. A second program is always in flight beside the first."""
 
 import sys
 import time
@@ -23,7 +21,7 @@ def value(turn, rank, count):
     return ((x ^ (x >> 13)) & 0xFFFF).astype(jnp.float32)
 
 
-def make_step(mesh, sizes, salt, psum):
+def make_step(mesh, sizes, salt):
     n = oriel.size()
 
     def step(turn, wrong):
@@ -33,8 +31,6 @@ def make_step(mesh, sizes, salt, psum):
             mine = value(turn + salt, rank, count)
             wanted = sum(value(turn + salt, r, count) for r in range(n))
             wrong += (oriel.all_reduce(mine, "x") != wanted).sum()
-            if psum:
-                wrong += (jax.lax.psum(mine + 1, "x") != wanted + n).sum()
             wrong += (oriel.all_reduce(-mine, "x", "min") != -jnp.stack(
                 [value(turn + salt, r, count) for r in range(n)]).max(0)).sum()
         return (turn + 1)[None], wrong[None]
@@ -46,11 +42,11 @@ def zeros(mesh, dtype):
     return spread(mesh, np.zeros(oriel.size(), dtype))
 
 
-def main(runs, psum):
+def main(runs):
     mesh = start(timeout=20)
     rng = np.random.default_rng(oriel.rank())  # each rank's memory moves in its own way
-    first = make_step(mesh, SIZES, 0, psum)
-    second = make_step(mesh, SIZES[:2], 77, False)
+    first = make_step(mesh, SIZES, 0)
+    second = make_step(mesh, SIZES[:2], 77)
     a, b = ((zeros(mesh, np.uint32), zeros(mesh, np.int32)) for _ in range(2))
     began = time.monotonic()
     kept = []
@@ -70,7 +66,7 @@ def main(runs, psum):
         assert own(wrong)[0] == 0, f"{own(wrong)[0]} elements are wrong"
     oriel.check()
     oriel.finalize()
-    row(f"{runs} runs{' beside psum' if psum else ''}, each checked, a second program in flight")
+    row(f"{runs} runs, each checked, a second program in flight")
 
 
-main(int(sys.argv[1]) if len(sys.argv) > 1 else 10000, "psum" in sys.argv[2:])
+main(int(sys.argv[1]) if len(sys.argv) > 1 else 10000)
