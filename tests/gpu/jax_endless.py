@@ -1,15 +1,15 @@
 """A kernel of one's own that never ends, nor looks for anything: finalize says so after the
-deadline, and leaves. Nothing else on this GPU can be expected then."""
+deadline, and leaves: jax_endless.py FOLDER. Nothing else on this GPU can be expected then."""
 
 import os
 import pathlib
-import tempfile
+import sys
 import time
 
 import jax
 import numpy as np
 import oriel
-from jax_common import row, sharded, spread, start
+from jax_common import row, sharded, spread, start, wait_for
 
 TIMEOUT = 3.0
 ENDLESS = """#include <oriel/kernel.h>
@@ -28,8 +28,10 @@ ORIEL_KERNEL(endless)(oriel_team *team, const float *x, float *y)
 
 def main(folder):
     mesh = start(timeout=TIMEOUT)
-    path = pathlib.Path(folder, "endless.cu")
+    me = oriel.rank()
+    path = pathlib.Path(folder, f"endless_{me}.cu")
     path.write_text(ENDLESS)
+    others = [pathlib.Path(folder, f"ended_{r}") for r in range(1, oriel.size())]
     endless = oriel.kernel(path)
     step = sharded(mesh, lambda v: endless(v, axis_name="x"), check_vma=False)
     # Another program first: what is named is what does not end.
@@ -48,8 +50,11 @@ def main(folder):
     assert TIMEOUT <= took < TIMEOUT + 10, took
     assert not y.is_ready()
     row("finalize leaves a kernel that never ends")
-    os._exit(0)  # JAX would wait for it
+    if me == 0:  # the others' JAX needs it
+        wait_for(lambda: all(other.exists() for other in others), 20)
+    else:
+        others[me - 1].touch()
+    os._exit(0)  # JAX would wait for the kernel
 
 
-with tempfile.TemporaryDirectory() as scratch:
-    main(scratch)
+main(sys.argv[1])

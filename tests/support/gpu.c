@@ -28,6 +28,9 @@ void gpu_open(void)
         GPU_CALLS(GPU_SYMBOL)};
     void *library;
 
+    /* Ranks that are threads have more streams than that by default: those that share a queue
+     * wait for each other's kernels. */
+    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
     if (oriel_cuda_open() != ORIEL_OK) {
         printf("skipped: %s\n", oriel_last_error());
         exit(77);
