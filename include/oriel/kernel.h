@@ -398,11 +398,11 @@ ORIEL_FN double oriel_real_of(int64_t bits)
  * if each waits for its peers. */
 #define ORIEL_ENTRY(name, call)                                                                    \
     extern "C" __global__ void __launch_bounds__(512, 2)                                           \
-        oriel_entry_##name(const oriel_frame *frame)                                               \
+        oriel_entry_##name(const __grid_constant__ oriel_frame frame)                              \
     {                                                                                              \
         oriel_team self;                                                                           \
         oriel_team *team = &self;                                                                  \
-        if (oriel_cuda_begin(team, frame) == 0) {                                                  \
+        if (oriel_cuda_begin(team, &frame) == 0) {                                                 \
             call;                                                                                  \
             oriel_cuda_end(team);                                                                  \
         }                                                                                          \

@@ -22,14 +22,6 @@ ORIEL_FN uint64_t oriel_cuda_acquire(const uint64_t *word)
     return value;
 }
 
-ORIEL_FN uint32_t oriel_cuda_acquire(const uint32_t *word)
-{
-    uint32_t value;
-
-    asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(word) : "memory");
-    return value;
-}
-
 ORIEL_FN uint32_t oriel_cuda_relaxed(const uint32_t *word)
 {
     uint32_t value;
@@ -148,27 +140,26 @@ static __device__ __noinline__ void oriel_cuda_stage(oriel_team team, uint32_t f
 
     for (uint32_t i = from; i < to; i++) {
         void *copy = frame->buffers[i].peers[frame->rank];
+        void *home = (*frame->staged)[i];
 
-        oriel_cuda_copy(&team, in ? copy : frame->staged[i], in ? frame->staged[i] : copy,
-                        (size_t)frame->buffers[i].bytes);
+        oriel_cuda_copy(&team, in ? copy : home, in ? home : copy, (size_t)frame->buffers[i].bytes);
     }
 }
 
 /* All ranks have met before the launch, so all operands are there, unless they must be
- * copied first; who has not met the others finds an error, and touches nothing of theirs. */
+ * copied first. */
 ORIEL_FN int oriel_cuda_begin(oriel_team *team, const oriel_frame *frame)
 {
-    int failed;
+    void *const *staged = *frame->staged;
 
     team->frame = frame;
     team->thread = blockIdx.x * blockDim.x + threadIdx.x;
     team->threads = gridDim.x * blockDim.x;
     team->epoch = 0;
     team->started = oriel_cuda_now();
-    /* Acquired: other ranks' kernels may have left old lines in the L1 cache. */
-    failed = __syncthreads_or(threadIdx.x == 0 && oriel_cuda_acquire(frame->error) != 0);
-    if (failed || !frame->staged)
-        return failed;
+    team->reductions = 0;
+    if (!staged || staged == ORIEL_NOT_MET)
+        return staged == ORIEL_NOT_MET;
     oriel_cuda_stage(*team, 0, frame->num_operands, 1);
     return oriel_cuda_barrier(team);
 }
@@ -178,7 +169,7 @@ ORIEL_FN void oriel_cuda_end(oriel_team *team)
 {
     const oriel_frame *frame = team->frame;
 
-    if (frame->staged && !oriel_cuda_barrier(team))
+    if (*frame->staged && !oriel_cuda_barrier(team))
         oriel_cuda_stage(*team, frame->num_operands, frame->num_buffers, 0);
 }
 

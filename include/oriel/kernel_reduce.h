@@ -212,12 +212,10 @@ template <class F> struct oriel_in_rows {
     }
 };
 
-/* Packs `i`, `i + step` and so on, U of them in flight for each of P ranks; the number of
- * ranks is a multiple of P. Loads past the end are made all the same, of a pack that is
- * there, so that no branch keeps the others from being in flight together. */
-template <class T, int P, int U, class Then>
-ORIEL_FN void oriel_reduce_packs(const oriel_reduction &r, size_t i, size_t step, size_t packs,
-                                 const Then &then)
+/* Packs `i`, `i + 32` and so on, U of them in flight for each of P ranks; the number of ranks
+ * is a multiple of P. ONE: it is P. */
+template <class T, int P, int U, bool ONE, class Then>
+ORIEL_FN void oriel_reduce_packs(const oriel_reduction &r, size_t i, const Then &then)
 {
     typedef oriel_element<T> E;
     typedef typename E::acc A;
@@ -226,16 +224,15 @@ ORIEL_FN void oriel_reduce_packs(const oriel_reduction &r, size_t i, size_t step
     A acc[U][per];
 
 #pragma unroll 1
-    for (int rank = 0; rank < r.size; rank += P) {
+    for (int rank = 0; rank < (ONE ? 1 : r.size); rank += P) {
         oriel_pack<T> v[P][U];
 
 #pragma unroll
         for (int p = 0; p < P; p++) {
-            const uint4 *from = (const uint4 *)((char *)r.from[rank + p] + r.from_at);
+            const uint4 *from = (const uint4 *)((char *)r.from[rank + p] + r.from_at) + i;
 #pragma unroll
             for (int u = 0; u < U; u++)
-                v[p][u].all =
-                    oriel_cuda_load_pack(from + (i + u * step < packs ? i + u * step : i));
+                v[p][u].all = oriel_cuda_load_pack(from + 32 * u);
         }
 #pragma unroll
         for (int u = 0; u < U; u++)
@@ -244,26 +241,61 @@ ORIEL_FN void oriel_reduce_packs(const oriel_reduction &r, size_t i, size_t step
 #pragma unroll
                 for (int e = 0; e < per; e++) {
                     A x = E::get(v[p][u].each[e]);
-                    acc[u][e] =
-                        rank + p == 0 ? x : oriel_combine<A, typename E::wide>(acc[u][e], x, r.op);
+                    acc[u][e] = p == 0 && (ONE || rank == 0)
+                                    ? x
+                                    : oriel_combine<A, typename E::wide>(acc[u][e], x, r.op);
                 }
     }
 #pragma unroll
-    for (int u = 0; u < U; u++)
-        if (i + u * step < packs)
-            then(acc[u], per, (i + u * step) * per);
-#pragma unroll
-    for (int u = 0; u < U; u++)
+    for (int u = 0; u < U; u++) {
+        then(acc[u], per, (i + 32 * u) * per);
 #pragma unroll
         for (int e = 0; e < per; e++)
             sum[u].each[e] = E::put(acc[u][e]);
+    }
 #pragma unroll 1
     for (int rank = r.first; rank <= r.last; rank++) {
-        uint4 *to = (uint4 *)((char *)r.to[rank] + r.to_at);
+        uint4 *to = (uint4 *)((char *)r.to[rank] + r.to_at) + i;
 #pragma unroll
         for (int u = 0; u < U; u++)
-            if (i + u * step < packs)
-                __stcs(to + i + u * step, sum[u].all);
+            __stcs(to + 32 * u, sum[u].all);
+    }
+}
+
+/* Where the team counts what its warps have taken of this reduction; NULL: nowhere. */
+ORIEL_FN uint32_t *oriel_reduce_count(const oriel_team *team)
+{
+    uint32_t k = ((oriel_team *)team)->reductions++;
+
+    if (k >= ORIEL_SHARED)
+        return (uint32_t *)0;
+    return &team->frame->boards[team->frame->rank]->taken[k];
+}
+
+/* Multiprocessors are not equally fast, so warps take items of up to 8 KiB from a common
+ * count, the first of each apart; and each asks for the next before it works on the one at
+ * hand. */
+template <class T, int P, int U, bool ONE, class Then>
+ORIEL_FN void oriel_reduce_items(const oriel_team *team, const oriel_reduction &r, size_t packs,
+                                 const Then &then)
+{
+    const uint32_t warps = team->threads / 32, lane = team->thread % 32, least = 32 * U;
+    const size_t share = (packs / warps / 4 + least - 1) / least * least;
+    const uint32_t item_packs = share < least ? least : share > 512 ? 512 : (uint32_t)share;
+    uint32_t *taken = oriel_reduce_count(team);
+
+    for (uint32_t item = team->thread / 32; (size_t)item * item_packs < packs;) {
+        size_t at = (size_t)item * item_packs + lane;
+        uint32_t left = packs - at + lane < item_packs ? (uint32_t)(packs - at + lane) : item_packs;
+        uint32_t next = item + warps;
+
+        if (taken && lane == 0)
+            next = warps + atomicAdd(taken, 1u);
+        for (; left >= least; left -= least, at += least)
+            oriel_reduce_packs<T, P, U, ONE>(r, at, then);
+        for (; lane<left; left = left> 32 ? left - 32 : 0, at += 32)
+            oriel_reduce_packs<T, P, 1, ONE>(r, at, then);
+        item = taken ? __shfl_sync(~0u, next, 0) : next;
     }
 }
 
@@ -292,7 +324,7 @@ ORIEL_FN void oriel_reduce(const oriel_team *team, T *dst, const T *src, size_t 
                            int everywhere, const Then &then)
 {
     const oriel_frame *frame = team->frame;
-    const size_t step = team->threads, per = 16 / sizeof(T);
+    const size_t per = 16 / sizeof(T);
     const oriel_buffer *in, *out;
     oriel_reduction r;
     uint64_t bits = 0;
@@ -317,15 +349,12 @@ ORIEL_FN void oriel_reduce(const oriel_team *team, T *dst, const T *src, size_t 
     packs = bits % 16 ? 0 : count / per;
 
     if (r.size == 2)
-        for (size_t i = team->thread; i < packs; i += 4 * step)
-            oriel_reduce_packs<T, 2, 4>(r, i, step, packs, then);
+        oriel_reduce_items<T, 2, 4, true>(team, r, packs, then);
     else if (r.size % 4 == 0)
-        for (size_t i = team->thread; i < packs; i += 2 * step)
-            oriel_reduce_packs<T, 4, 2>(r, i, step, packs, then);
+        oriel_reduce_items<T, 4, 2, false>(team, r, packs, then);
     else
-        for (size_t i = team->thread; i < packs; i += 4 * step)
-            oriel_reduce_packs<T, 1, 4>(r, i, step, packs, then);
-    oriel_reduce_rest<T>(r, packs * per + team->thread, step, count, then);
+        oriel_reduce_items<T, 1, 4, false>(team, r, packs, then);
+    oriel_reduce_rest<T>(r, packs * per + team->thread, team->threads, count, then);
 }
 
 template <class T>

@@ -30,11 +30,13 @@ typedef unsigned long uint64_t;
 
 enum { ORIEL_SIGNALS = 64 };
 
+enum { ORIEL_SHARED = 16 };
+
 /* Of one rank, in memory that all can reach. The number of barriers that each rank has
- * entered follows: see oriel_arrivals. Signals are 0 when a kernel begins. */
+ * entered follows: see oriel_arrivals. All 0 when a kernel begins. */
 typedef struct oriel_board {
     uint64_t signals[ORIEL_SIGNALS];
-    uint64_t reserved[8];
+    uint32_t taken[ORIEL_SHARED]; /* CUDA: how far the team has come in its k-th reduction */
 } oriel_board;
 
 /* An operand or a result. */
@@ -79,12 +81,15 @@ typedef struct oriel_frame {
     const uint32_t *gone;  /* ... and in the device's */
     uint64_t *sync;        /* counts who has come to oriel_team_sync; 0 at first */
     uint64_t limit_ns;     /* how long it may take */
-    /* [num_buffers]: the caller's, if what the kernel has are copies; NULL: it has those */
-    void *const *staged;
+    /* *staged: [num_buffers], the caller's, if what the kernel has are copies; NULL: it has
+     * those; ORIEL_NOT_MET: the ranks did not meet, and it does nothing */
+    void *const *const *staged;
     /* host alone */
     const oriel_team_calls *calls;
     void *inner;
 } oriel_frame;
+
+#define ORIEL_NOT_MET ((void *const *)1)
 
 /* What one thread knows. */
 struct oriel_team {
@@ -92,6 +97,7 @@ struct oriel_team {
     uint32_t thread, threads;
     uint64_t epoch;   /* barriers that this rank has entered */
     uint64_t started; /* CUDA: %globaltimer */
+    uint32_t reductions;
 };
 
 /* How many barriers each rank has entered. */

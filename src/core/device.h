@@ -7,6 +7,7 @@
 #include "core/comm.h"
 #include "core/device_code.h"
 #include "core/device_layout.h"
+#include "oriel/kernel_types.h"
 
 /* A mapping of this process, as its rank shows it to others. */
 typedef struct oriel_export {
@@ -18,9 +19,11 @@ typedef struct oriel_export {
     int fd;
 } oriel_export;
 
-/* What a call of a person's kernel is given, in device memory; kept for the next. */
+/* What a call of a person's kernel is given, and where what that points to is in device
+ * memory; kept for the next. */
 typedef struct device_frame {
     uint64_t identity, group;
+    oriel_frame frame;
     cu_ptr at;
     struct device_frame *next;
 } device_frame;

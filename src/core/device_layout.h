@@ -146,16 +146,15 @@ typedef struct device_call {
 /* ---- a person's kernel: see kernel.cuh -------------------------------------------------- */
 
 enum { DEVICE_BUFFERS = 64 };
-/* What the error of a kernel's frame says: ORIEL_TROUBLE_ABORT, and that the ranks did not
- * meet before it. */
-enum { DEVICE_TROUBLE_ABORT = 2, DEVICE_NOT_BEGUN = 0xff };
+/* As ORIEL_TROUBLE_ABORT and ORIEL_NOT_MET. */
+enum { DEVICE_TROUBLE_ABORT = 2, DEVICE_NOT_MET = 1 };
 
 /* Where a rank has a buffer, for ranks of its process and for others. */
 typedef struct device_shown {
     uint64_t address, window;
 } device_shown;
 
-/* How a rank's arena begins. All but `shown` is zeroed for each call. */
+/* How a rank's arena begins. All before `shown` is 0 when a call begins. */
 typedef struct device_arena {
     uint64_t board[256]; /* an oriel_board */
     uint64_t sync;
@@ -175,10 +174,10 @@ typedef struct device_buffer {
 /* What the meeting before a kernel is told beside the call. */
 typedef struct device_begin {
     uint64_t arena_at; /* in the heaps */
-    /* In the own frame: where the kernel finds everybody's buffers, [n][members] of them; its
-     * own ones, [n], if it has copies; and where it is told that. */
+    /* Where the kernel finds everybody's buffers, [n][members] of them; its own ones, [n], if
+     * it has copies; and where it is told that. */
     uint64_t peers, homes, staged;
-    uint64_t n;
+    uint64_t n; /* the first two are the call's send and recv as well */
     device_buffer buffers[DEVICE_BUFFERS];
 } device_begin;
 
@@ -189,7 +188,7 @@ typedef struct device_result {
 
 /* What is left to do when it has ended. */
 typedef struct device_end {
-    uint64_t error; /* where the kernel said what is wrong */
+    uint64_t arena, staged; /* where the kernel said what is wrong, and was told its way */
     uint64_t n;
     device_result results[DEVICE_BUFFERS];
 } device_end;

@@ -519,7 +519,8 @@ SLOW void withdraw(const device_call &c, const meeting &m)
     poison(c);
 }
 
-/* Goes on where an earlier kernel of the same call has left. All threads. */
+/* Goes on where an earlier kernel of the same call has left. All threads; a barrier must
+ * follow. */
 DEVICE void resume(const device_call &c, meeting &m)
 {
     if (THREAD < c.n) {
@@ -529,7 +530,6 @@ DEVICE void resume(const device_call &c, meeting &m)
         s.exit = s.counts.synced + 1;
         s.claimed = true;
     }
-    __syncthreads();
 }
 
 /* Ends a call that began with enter(). */

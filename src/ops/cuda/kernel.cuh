@@ -12,71 +12,69 @@ DEVICE device_arena *arena_of(const device_call &c, const device_begin &b, uint3
     return (device_arena *)(c.heap[member] + b.arena_at);
 }
 
+/* The part of a thread; CTAs of such kernels have any number of threads. */
+#define FOR_PART(i, n) for (uint64_t i = THREAD; i < (n); i += blockDim.x)
+
 /* Whether all members can reach this rank's buffers. Where nothing else is possible it
  * waits for that. All threads; the same for all. */
 DEVICE bool all_reachable(const device_call &c, const device_begin &b)
 {
     bool ready = (c.flags & DEVICE_DIRECT) != 0;
 
-    for (uint64_t i = THREAD; ready && !all_plain(c) && i < b.n; i += DEVICE_THREADS) {
+    if (all_plain(c))
+        return ready;
+    FOR_PART(i, ready ? b.n : 0)
+    {
         const device_buffer &buffer = b.buffers[i];
         auto mapped = [&] { return is_ready(c, buffer.window, buffer.generation); };
 
-        ready = c.flags & DEVICE_NO_STAGE ? spin(c, c.index, mapped) == DEVICE_FINE : mapped();
+        ready &= c.flags & DEVICE_NO_STAGE ? spin(c, c.index, mapped) == DEVICE_FINE : mapped();
     }
     return __syncthreads_and(ready);
 }
 
-/* Orders what all threads of the CTA did before the last barrier, for who speaks next; or
- * what the speakers have seen, for all after the next barrier. */
-DEVICE void speak_in_order(const device_call &c)
-{
-    if (speaks(c) && c.flags & DEVICE_ONE_GPU)
-        __threadfence();
-    else if (speaks(c))
-        __threadfence_system();
-}
-
-/* Before this rank comes: where its buffers are, and nothing of the last call. Nobody looks
- * there: all kernels of the last call had ended when its last meeting had. */
+/* Before this rank comes: where its buffers are, beyond the two that enter() exchanges. */
 DEVICE void show(const device_call &c, const device_begin &b)
 {
-    const uint64_t words = (sizeof(device_arena) - sizeof(device_arena::shown)) / 8;
-    device_arena *own = arena_of(c, b, c.index);
-
-    for (uint64_t i = THREAD; i < words; i += DEVICE_THREADS)
-        ((uint64_t *)own)[i] = 0;
-    for (uint64_t i = THREAD; i < b.n; i += DEVICE_THREADS)
-        own->shown[i] = device_shown{b.buffers[i].address, b.buffers[i].window};
+    FOR_PART(i, b.n)
+    {
+        arena_of(c, b, c.index)->shown[i] =
+            device_shown{b.buffers[i].address, b.buffers[i].window};
+    }
     __syncthreads();
-    speak_in_order(c);
+    __threadfence_system();
 }
 
 /* Where this rank reaches buffer i of a member. */
-DEVICE char *reach_buffer(const device_call &c, const device_begin &b, uint32_t member, uint64_t i)
+DEVICE char *reach_buffer(const device_call &c, const device_begin &b, const meeting &m,
+                          uint32_t member, uint64_t i)
 {
     ulonglong2 shown;
 
+    if (i < 2)
+        return i == 0 ? (char *)m.send[member] : m.recv[member];
     if (member == c.index)
         return (char *)b.buffers[i].address;
     shown = load_pack(&arena_of(c, b, member)->shown[i]);
     return reach(c, member, c.plain >> member & 1 ? shown.x : shown.y);
 }
 
-DEVICE void fill_frame(const device_call &c, const device_begin &b, bool direct)
+DEVICE void tell_kernel(const device_call &c, const device_begin &b, const meeting &m)
 {
-    char **peers = (char **)b.peers;
-
-    for (uint64_t i = THREAD; i < b.n * c.n; i += DEVICE_THREADS) {
+    FOR_PART(i, b.n * c.n)
+    {
         uint32_t member = (uint32_t)(i % c.n);
+        uint64_t buffer = i / c.n;
 
-        peers[i] = direct ? reach_buffer(c, b, member, i / c.n)
-                          : (char *)arena_of(c, b, member) + b.buffers[i / c.n].at;
+        ((char **)b.peers)[i] = m.direct ? reach_buffer(c, b, m, member, buffer)
+                                         : (char *)arena_of(c, b, member) + b.buffers[buffer].at;
     }
-    for (uint64_t i = THREAD; i < b.n; i += DEVICE_THREADS)
+    FOR_PART(i, m.direct ? 0 : b.n)
+    {
         ((uint64_t *)b.homes)[i] = b.buffers[i].address;
+    }
     if (THREAD == 0)
-        *(uint64_t *)b.staged = direct ? 0 : b.homes;
+        *(uint64_t *)b.staged = m.direct ? 0 : b.homes;
 }
 
 DEVICE void kernel_begin(const device_call &c, const device_begin &b)
@@ -85,14 +83,17 @@ DEVICE void kernel_begin(const device_call &c, const device_begin &b)
     bool direct = all_reachable(c, b);
     uint32_t error;
 
-    show(c, b);
+    if (b.n > 2)
+        show(c, b);
     error = enter(c, m, direct);
-    speak_in_order(c);
-    __syncthreads();
+    if (b.n > 2) {
+        __threadfence_system();
+        __syncthreads();
+    }
     if (error == DEVICE_FINE)
-        fill_frame(c, b, m.direct);
+        tell_kernel(c, b, m);
     else if (THREAD == 0)
-        arena_of(c, b, c.index)->error = DEVICE_NOT_BEGUN;
+        *(uint64_t *)b.staged = DEVICE_NOT_MET;
     leave(c, m, error);
 }
 
@@ -101,43 +102,60 @@ DEVICE void poison_result(const device_result &r)
     char *to = (char *)r.to;
     uint64_t packs = r.to % 16 == 0 ? r.bytes / 16 : 0;
 
-    for (uint64_t i = THREAD; i < packs; i += DEVICE_THREADS)
+    FOR_PART(i, packs)
+    {
         store_pack(to + 16 * i, ulonglong2{r.poison[0], r.poison[1]});
-    for (uint64_t i = 16 * packs + THREAD; i < r.bytes; i += DEVICE_THREADS)
+    }
+    FOR_PART(k, r.bytes - 16 * packs)
+    {
+        uint64_t i = 16 * packs + k;
+
         to[i] = (char)(r.poison[i / 8 % 2] >> 8 * (i % 8));
+    }
 }
 
-/* What the kernel said is wrong, if it began. */
-DEVICE void hear(const device_call &c, uint32_t said)
+/* What the kernel said is wrong. */
+SLOW void hear(const device_call &c, uint32_t said)
 {
     if ((said & 0xff) == DEVICE_TROUBLE_ABORT)
         swap_if(&own_table(c)->error, DEVICE_FINE, DEVICE_ABORTED);
-    else if (said != 0)
+    else
         fail(c, DEVICE_KERNEL, -1, said & 0xff, said >> 8);
 }
 
+/* For the next call: nobody looks there, since all kernels of this one have ended. */
+DEVICE void clear(device_arena *own)
+{
+    FOR_PART(i, (sizeof(device_arena) - sizeof(device_arena::shown)) / 8)
+    {
+        ((uint64_t *)own)[i] = 0;
+    }
+}
+
 /* Meets the others, whose kernels have then ended as well; false: somebody failed. */
-DEVICE bool meet_again(const device_call &c, uint32_t said)
+DEVICE bool meet_again(const device_call &c, device_arena *own)
 {
     __shared__ meeting m;
-    bool fine;
+    uint32_t said = load_relaxed(&own->error);
+    uint32_t error = load_relaxed(&own_table(c)->error);
 
-    if (THREAD == 0)
+    if (said != 0 && THREAD == 0)
         hear(c, said);
     resume(c, m);
-    fine = !__syncthreads_or(load_relaxed(&own_table(c)->error) != DEVICE_FINE);
-    fine = fine && sync(c, m) == DEVICE_FINE;
-    if (!fine)
+    if (__syncthreads_or(said != 0 || error != DEVICE_FINE) || sync(c, m) != DEVICE_FINE) {
         withdraw(c, m);
-    else if (speaks(c))
+        return false;
+    }
+    if (speaks(c))
         own_counts(c)->synced = m.speakers[THREAD].counts.synced;
-    return fine;
+    clear(own);
+    return true;
 }
 
 DEVICE void kernel_end(const device_call &c, const device_end &e)
 {
-    uint32_t said = load_relaxed((const uint32_t *)e.error);
-    bool fine = said != DEVICE_NOT_BEGUN && meet_again(c, said);
+    bool met = *(const uint64_t *)e.staged != DEVICE_NOT_MET;
+    bool fine = met && meet_again(c, (device_arena *)e.arena);
 
     for (uint64_t i = 0; i < e.n && !fine; i++)
         poison_result(e.results[i]);

@@ -17,6 +17,9 @@
 
 /* The arena: a device_arena, frames, then buffers. */
 enum { FRAMES_AT = 4096, BUFFERS_AT = 4 << 20, LINE = 256 };
+/* One for each member, and some to clear and fill tables with. */
+enum { MEETING_THREADS = 128 };
+_Static_assert((int)MEETING_THREADS >= (int)DEVICE_RANKS, "a thread speaks for each member");
 _Static_assert(sizeof(device_arena) <= FRAMES_AT, "the head has room");
 _Static_assert(ORIEL_BOARD_BYTES(DEVICE_RANKS) <= sizeof((device_arena *)0)->board, "the board");
 _Static_assert(sizeof(device_call) + sizeof(device_begin) <= 4096, "parameters of a kernel");
@@ -238,7 +241,7 @@ static device_frame *find_frame(const oriel_device_rank *self, const oriel_group
     return frame;
 }
 
-/* Where the parts of a frame lie in it. */
+/* Where the parts of a frame lie; the word that says whether it is staged comes first. */
 struct parts {
     size_t buffers, peers, homes, boards, values, bytes;
 };
@@ -248,7 +251,7 @@ static struct parts parts_of(const oriel_kernel_call *call, int n)
     size_t count = (size_t)call->num_buffers;
     struct parts at;
 
-    at.buffers = sizeof(oriel_frame);
+    at.buffers = LINE;
     at.peers = at.buffers + count * sizeof(oriel_buffer);
     at.homes = at.peers + count * (size_t)n * sizeof(void *);
     at.boards = at.homes + count * sizeof(void *);
@@ -262,15 +265,24 @@ static void *at_device(cu_ptr at)
     return (void *)(uintptr_t)at;
 }
 
-/* As the device sees it at `at`; where the buffers are the device fills in, in each call. */
-static void fill_frame(const oriel_group *group, int rank, const oriel_kernel_call *call,
-                       const struct parts *parts, cu_ptr at, char *out)
+/* The frame; and its parts as the device sees them at `at`. Where the buffers are the device
+ * fills in, in each call. */
+static oriel_frame fill_frame(const oriel_group *group, int rank, const oriel_kernel_call *call,
+                              const struct parts *parts, cu_ptr at, char *out)
 {
     const oriel_comm *comm = group->comm;
     cu_ptr own = arena_of(comm, rank);
     oriel_buffer *buffers = (oriel_buffer *)(void *)(out + parts->buffers);
     void **boards = (void **)(void *)(out + parts->boards);
-    oriel_frame frame = {
+
+    for (int r = 0; r < group->n; r++)
+        boards[r] = at_device(arena_of(comm, group->ranks[r]));
+    for (int i = 0; i < call->num_buffers; i++)
+        buffers[i] = (oriel_buffer){
+            .bytes = bytes_of(&call->buffers[i]),
+            .peers = at_device(at + parts->peers + 8 * (size_t)i * (size_t)group->n)};
+    memcpy(out + parts->values, call->frame.values, (size_t)call->num_values * sizeof(int64_t));
+    return (oriel_frame){
         .rank = oriel_group_index(group, rank),
         .size = group->n,
         .num_buffers = (uint32_t)call->num_buffers,
@@ -282,16 +294,8 @@ static void fill_frame(const oriel_group *group, int rank, const oriel_kernel_ca
         .abort = at_device(self_of(comm, rank)->report_at + offsetof(device_report, abort)),
         .gone = at_device(self_of(comm, rank)->heap.base + offsetof(device_table, error)),
         .sync = at_device(own + offsetof(device_arena, sync)),
-        .limit_ns = (uint64_t)(comm->timeout * 1e9)};
-
-    memcpy(out, &frame, sizeof frame);
-    for (int r = 0; r < group->n; r++)
-        boards[r] = at_device(arena_of(comm, group->ranks[r]));
-    for (int i = 0; i < call->num_buffers; i++)
-        buffers[i] = (oriel_buffer){
-            .bytes = bytes_of(&call->buffers[i]),
-            .peers = at_device(at + parts->peers + 8 * (size_t)i * (size_t)group->n)};
-    memcpy(out + parts->values, call->frame.values, (size_t)call->num_values * sizeof(int64_t));
+        .limit_ns = (uint64_t)(comm->timeout * 1e9),
+        .staged = at_device(at)};
 }
 
 static oriel_status add_frame(const oriel_group *group, int rank, const oriel_kernel_call *call)
@@ -312,15 +316,17 @@ static oriel_status add_frame(const oriel_group *group, int rank, const oriel_ke
         oriel_sys_now->release(text);
         return oriel_fail(ORIEL_ERR_SYSTEM, "out of memory for a frame");
     }
-    fill_frame(group, rank, call, &parts, at, text);
+    *frame = (device_frame){.identity = call->identity,
+                            .group = group->hash,
+                            .frame = fill_frame(group, rank, call, &parts, at, text),
+                            .at = at,
+                            .next = self->frames};
     st = oriel_cuda_write(self->gpu, at, text, parts.bytes);
     oriel_sys_now->release(text);
     if (st != ORIEL_OK) {
         oriel_sys_now->release(frame);
         return st;
     }
-    *frame = (device_frame){
-        .identity = call->identity, .group = group->hash, .at = at, .next = self->frames};
     self->frames_used += parts.bytes;
     self->frames = frame;
     return ORIEL_OK;
@@ -333,7 +339,7 @@ struct plan {
     struct loaded code;
     device_begin begin;
     uint32_t flags;
-    cu_ptr frame;
+    device_frame *frame;
 };
 
 /* With the rank's context current. */
@@ -342,7 +348,6 @@ static oriel_status make_plan(const oriel_group *group, int rank, oriel_kernel_c
 {
     const oriel_device_rank *self = self_of(group->comm, rank);
     struct parts parts = parts_of(call, group->n);
-    const device_frame *frame;
     oriel_status st = describe_buffers(group, rank, call, stream, &plan->begin, &plan->flags);
 
     if (st == ORIEL_OK)
@@ -351,11 +356,10 @@ static oriel_status make_plan(const oriel_group *group, int rank, oriel_kernel_c
         st = add_frame(group, rank, call);
     if (st != ORIEL_OK)
         return st;
-    frame = find_frame(self, group, call);
-    plan->frame = frame->at;
-    plan->begin.peers = frame->at + parts.peers;
-    plan->begin.homes = frame->at + parts.homes;
-    plan->begin.staged = frame->at + offsetof(oriel_frame, staged);
+    plan->frame = find_frame(self, group, call);
+    plan->begin.peers = plan->frame->at + parts.peers;
+    plan->begin.homes = plan->frame->at + parts.homes;
+    plan->begin.staged = plan->frame->at;
     return ORIEL_OK;
 }
 
@@ -381,10 +385,10 @@ static oriel_status launch(cu_function function, unsigned ctas, unsigned threads
         oriel_cu->launch(function, ctas, 1, 1, threads, 1, 1, 0, stream, params, NULL), what);
 }
 
-static oriel_status launch_end(const oriel_device_rank *self, cu_ptr arena,
+static oriel_status launch_end(const oriel_device_rank *self, cu_ptr arena, cu_ptr staged,
                                const oriel_kernel_call *call, device_call *meeting, void *stream)
 {
-    device_end end = {.error = arena + offsetof(device_arena, error)};
+    device_end end = {.arena = arena, .staged = staged};
     void *params[] = {meeting, &end};
 
     for (int i = call->num_operands; i < call->num_buffers; i++) {
@@ -396,8 +400,17 @@ static oriel_status launch_end(const oriel_device_rank *self, cu_ptr arena,
         oriel_poison(result->poison, sizeof result->poison / oriel_dtype_size(buffer->dtype),
                      buffer->dtype);
     }
-    return launch(self->code->end, 1, DEVICE_THREADS, stream, params,
+    return launch(self->code->end, 1, MEETING_THREADS, stream, params,
                   "launching the end of a kernel");
+}
+
+/* The first two buffers need no place of their own: enter() exchanges two. */
+static void show_first(const device_begin *begin, device_call *meeting)
+{
+    meeting->send = begin->buffers[0].address;
+    meeting->send_window = begin->buffers[0].window;
+    meeting->recv = begin->buffers[1].address;
+    meeting->recv_window = begin->buffers[1].window;
 }
 
 static oriel_status put_on(oriel_group *group, int rank, oriel_kernel_call *call, struct plan *plan,
@@ -407,17 +420,19 @@ static oriel_status put_on(oriel_group *group, int rank, oriel_kernel_call *call
     const oriel_device_rank *self = self_of(group->comm, rank);
     device_call meeting = {0};
     void *begin[] = {&meeting, &plan->begin};
-    void *params[] = {&plan->frame};
+    void *params[] = {&plan->frame->frame};
     oriel_status st = oriel_launch_describe(group, rank, call, &meeting);
 
     if (st != ORIEL_OK)
         return st;
+    show_first(&plan->begin, &meeting);
     meeting.flags = (meeting.flags & ~(uint32_t)DEVICE_DIRECT) | plan->flags;
-    st = launch(self->code->begin, 1, DEVICE_THREADS, stream, begin, "launching a meeting");
+    st = launch(self->code->begin, 1, MEETING_THREADS, stream, begin, "launching a meeting");
     if (st == ORIEL_OK)
         st = launch(plan->code.function, (unsigned)devices->kernel_ctas, plan->code.threads, stream,
                     params, "launching a kernel of one's own");
-    return st == ORIEL_OK ? launch_end(self, arena_of(group->comm, rank), call, &meeting, stream)
+    return st == ORIEL_OK ? launch_end(self, arena_of(group->comm, rank), plan->frame->at, call,
+                                       &meeting, stream)
                           : st;
 }
 
