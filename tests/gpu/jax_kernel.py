@@ -1,9 +1,10 @@
 """Kernels of one's own on GPUs: the examples' all-reduces, with the bits of
 oriel.all_reduce, replayed, on the callers' buffers or on copies, the same on all ranks;
-kernels that fail."""
+kernels that fail: jax_kernel.py [right], without the last."""
 
 import os
 import pathlib
+import sys
 import tempfile
 
 import jax
@@ -181,7 +182,7 @@ def check_absent(mesh, look):
     row("a rank that does not come")
 
 
-def main():
+def main(fail):
     mesh = start(timeout=20)
     check_sums(mesh, 1000, 50)
     check_sums(mesh, 1 << 20, 20)
@@ -194,13 +195,14 @@ def main():
         check_ways(mesh, mine.look)
         oriel.check()
         oriel.finalize()
-        check_waits(start(timeout=2.0), mine.waits, -1)
-        check_waits(start(timeout=2.0), mine.waits, 0)
-        check_absent(start(timeout=5.0), mine.look)
-    mesh = start(timeout=20)
-    check_sums(mesh, 1000, 3)
-    oriel.finalize()
+        if fail:
+            check_waits(start(timeout=2.0), mine.waits, -1)
+            check_waits(start(timeout=2.0), mine.waits, 0)
+            check_absent(start(timeout=5.0), mine.look)
+    if fail:
+        check_sums(start(timeout=20), 1000, 3)
+        oriel.finalize()
     row("end")
 
 
-main()
+main("right" not in sys.argv[1:])

@@ -127,9 +127,9 @@ jax_part() {
     XLA_FLAGS=--xla_gpu_graph_min_graph_size=1 jax jax_graphs_2 2 jax_replay.py
     ORIEL_DIRECT=0 jax jax_staged_2 2 jax_replay.py 40
     jax jax_kernel_2 2 jax_kernel.py
-    XLA_FLAGS=--xla_gpu_graph_min_graph_size=1 jax jax_kernel_graphs_2 2 jax_kernel.py
-    ORIEL_DIRECT=0 jax jax_kernel_staged_2 2 jax_kernel.py
-    ORIEL_GPU_ARENA=8M jax jax_kernel_no_room_2 2 jax_kernel.py
+    XLA_FLAGS=--xla_gpu_graph_min_graph_size=1 jax jax_kernel_graphs_2 2 jax_kernel.py right
+    ORIEL_DIRECT=0 jax jax_kernel_staged_2 2 jax_kernel.py right
+    ORIEL_GPU_ARENA=8M jax jax_kernel_no_room_2 2 jax_kernel.py right
     jax jax_op_2 2 jax_op.py
     XLA_FLAGS=--xla_gpu_graph_min_graph_size=1 jax jax_op_graphs_2 2 jax_op.py
     jax bench_initialize_2 2 jax_initialize.py
