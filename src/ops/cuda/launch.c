@@ -299,15 +299,15 @@ static int has_failed(oriel_comm *comm, const oriel_device_rank *self)
 }
 
 /* How few CTAs may wait on the GPU for the kernel before them to end: so few that they keep
- * no others from being resident together. */
-static int is_early(const struct choice *choice)
+ * no others from being resident together. From sm_90 on, as kernels.cu has it. */
+static int is_early(const struct choice *choice, const oriel_gpu *gpu)
 {
-    return !choice->large && choice->ctas <= EARLY_CTAS;
+    return !choice->large && choice->ctas <= EARLY_CTAS && gpu->arch >= 90;
 }
 
-static oriel_status start(const struct choice *choice, void **params, void *stream)
+static oriel_status start(const struct choice *choice, int early, void **params, void *stream)
 {
-    cu_launch_attribute early = {.id = CU_LAUNCH_EARLY, .value = {.allowed = 1}};
+    cu_launch_attribute attribute = {.id = CU_LAUNCH_EARLY, .value = {.allowed = 1}};
     cu_launch launch = {.grid_x = choice->ctas,
                         .grid_y = 1,
                         .grid_z = 1,
@@ -315,8 +315,8 @@ static oriel_status start(const struct choice *choice, void **params, void *stre
                         .block_y = 1,
                         .block_z = 1,
                         .stream = stream,
-                        .attributes = &early,
-                        .num_attributes = is_early(choice)};
+                        .attributes = &attribute,
+                        .num_attributes = early != 0};
 
     return oriel_cuda_check(oriel_cu->launch_ex(&launch, choice->function, params, NULL),
                             "launching a kernel");
@@ -334,7 +334,7 @@ static struct choice plan(const oriel_group *group, int rank, const oriel_op *op
 
     describe_call(group, rank, op, record, call);
     call->tile = choice.tile;
-    if (is_early(&choice))
+    if (is_early(&choice, self->gpu))
         call->flags |= DEVICE_EARLY;
     call->item = item_bytes(devices, op, group->n);
     oriel_cu->context_push(self->gpu->context);
@@ -364,7 +364,7 @@ static oriel_status launch(oriel_group *group, int rank, const oriel_op *op,
     choice = plan(group, rank, op, &record, stream, &call);
     if (ragged != NULL)
         describe_ragged(ragged, &call);
-    st = start(&choice, params, stream);
+    st = start(&choice, call.flags & DEVICE_EARLY, params, stream);
     oriel_cu->context_pop(&back);
     oriel_nvtx_pop();
     if (st != ORIEL_OK)
