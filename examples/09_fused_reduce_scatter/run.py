@@ -63,7 +63,7 @@ def chained(function):
 
 
 def bench(mesh, mebibytes):
-    """Microseconds of one call: the median of each way, and of their ratio."""
+    """Microseconds of one call, in one kernel and one after the other, of each turn."""
     rows = int(mebibytes * (1 << 20)) // (4 * COLS) // oriel.size() * oriel.size()
     x, bias = arguments(mesh, rows, COLS)
     ways = [program(mesh, chained(function)) for function in (together, apart)]
@@ -78,7 +78,7 @@ def bench(mesh, mebibytes):
             jax.block_until_ready(way(x, bias))
             if turn >= 2:
                 times.append((time.perf_counter() - begun) / CALLS * 1e6)
-    return np.median(samples, axis=1), np.median(np.divide(*samples))
+    return samples
 
 
 def main(words):
@@ -87,9 +87,10 @@ def main(words):
     who = f"[proc {oriel.process_id()}/{oriel.num_processes()}]"
     if words[:1] == ["--bench"]:
         for mebibytes in map(float, words[1:] or ("1", "4", "16", "64")):
-            (one, two), ratio = bench(mesh, mebibytes)
+            samples = bench(mesh, mebibytes)
+            one, two = np.median(samples, axis=1)
             print(f"{who} {mebibytes:g} MiB: in one kernel {one:.0f} us, one after the other "
-                  f"{two:.0f} us, {ratio:.2f} times", flush=True)
+                  f"{two:.0f} us, {np.median(np.divide(*samples)):.2f} times", flush=True)
     else:
         rows, cols = [*map(int, words), *(64, COLS)[len(words):]]
         rows = rows // oriel.size() * oriel.size()
@@ -98,4 +99,5 @@ def main(words):
     oriel.finalize()
 
 
-main(sys.argv[1:])
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -185,6 +185,7 @@ jax_bench_part() {
     mps_start
     LIMIT=200 jax_nccl bench_jax_2 2 jax_bench.py
     jax bench_jax_kernel_2 2 jax_kernel_bench.py
+    jax bench_jax_fused_2 2 jax_fused.py
     mps_stop
 }
 
