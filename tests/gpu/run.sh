@@ -139,7 +139,7 @@ jax_part() {
     jax jax_fail_3 3 jax_fail.py
     ORIEL_SYNC=1 jax jax_sync_2 2 jax_fail.py sync
     LIMIT=120
-    jax jax_turns_2 2 jax_turns.py
+    jax jax_turns_2 2 jax_turns.py 2000
     XLA_FLAGS=--xla_gpu_graph_min_graph_size=1 jax jax_turns_graphs_2 2 jax_turns.py
     jax jax_turns_8 8 jax_turns.py 300
     random 4 1
@@ -147,7 +147,7 @@ jax_part() {
     random 8 3
     jax_nccl jax_overlap_2 2 jax_overlap.py
     # Room for NCCL's CTAs, 32 of each rank, beside all of oriel's.
-    ORIEL_GPU_CTAS=64 jax_nccl jax_overlap_reserve_2 2 jax_overlap.py
+    ORIEL_GPU_CTAS=64 jax_nccl jax_overlap_reserve_2 2 jax_overlap.py 1000
     mps_stop
     with_mps_of_its_own killed_jax jax_killed_mps
     with_mps_of_its_own jax jax_endless_2 2 jax_endless.py "$out"

@@ -298,11 +298,13 @@ static int has_failed(oriel_comm *comm, const oriel_device_rank *self)
            __atomic_load_n(&self->report->revoked, __ATOMIC_ACQUIRE) != 0;
 }
 
-/* How few CTAs may wait on the GPU for the kernel before them to end: so few that they keep
- * no others from being resident together. From sm_90 on, as kernels.cu has it. */
-static int is_early(const struct choice *choice, const oriel_gpu *gpu)
+/* Whether the kernel may wait on the GPU for the one before it to end: both together take
+ * no more CTAs than a rank has, so that they keep no others from being resident. From sm_90
+ * on, as kernels.cu has it. */
+static int is_early(const oriel_devices *devices, const struct choice *choice, const oriel_gpu *gpu)
 {
-    return !choice->large && choice->ctas <= EARLY_CTAS && gpu->arch >= 90;
+    return !choice->large && choice->ctas <= EARLY_CTAS &&
+           2 * choice->ctas <= (unsigned)devices->ctas && gpu->arch >= 90;
 }
 
 static oriel_status start(const struct choice *choice, int early, void **params, void *stream)
@@ -334,7 +336,7 @@ static struct choice plan(const oriel_group *group, int rank, const oriel_op *op
 
     describe_call(group, rank, op, record, call);
     call->tile = choice.tile;
-    if (is_early(&choice, self->gpu))
+    if (is_early(devices, &choice, self->gpu))
         call->flags |= DEVICE_EARLY;
     call->item = item_bytes(devices, op, group->n);
     oriel_cu->context_push(self->gpu->context);
