@@ -269,6 +269,9 @@ def test_bars_of_a_gpu(tmp_path):
         sample("jax all_reduce", "jit", 1024, [8.0] * 3),
         sample("jax copy", "jit", 1024, [1.0] * 3),
         sample("jax psum", "jit", 1024, [8.0] * 3),
+        sample("jax two_shot", "jit", 64 << 20, [10.9] * 3),
+        sample("jax two_shot beside", "jit", 64 << 20, [10.0] * 3),
+        sample("jax initialize of all_reduce", "warm", 1024, [5.1] * 3),
     ]
     content = {"gpu": "Some GPU", "driver": "1", "samples": samples}
     (tmp_path / "gpu_some.json").write_text(json.dumps(content))
@@ -281,7 +284,8 @@ def test_bars_of_a_gpu(tmp_path):
     assert verdicts == [
         ("all_reduce, calls", "met"), ("all_reduce, calls", "MISSED"),
         ("all_reduce, graph", "MISSED"), ("all_reduce, graph", "met"),
-        ("all_reduce in jit", "met"), ("all_reduce in jit", "MISSED")]  # fmt: skip
+        ("all_reduce in jit", "met"), ("all_reduce in jit", "MISSED"),
+        ("example's, jit", "met"), ("initialize of all_reduce", "MISSED")]  # fmt: skip
     assert "0.60" in lines[0] and "0.66" in lines[1] and "0.50" in lines[2]
 
 

@@ -29,8 +29,9 @@ void gpu_open(void)
     void *library;
 
     /* Ranks that are threads have more streams than that by default: those that share a queue
-     * wait for each other's kernels. */
-    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+     * wait for each other's kernels. Many processes under MPS do not get so many. */
+    if (getenv("ORIEL_NUM_PROCESSES") == NULL)
+        setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
     if (oriel_cuda_open() != ORIEL_OK) {
         printf("skipped: %s\n", oriel_last_error());
         exit(77);
