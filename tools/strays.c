@@ -10,6 +10,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+enum { MOST_SCANS = 8 };
+
 struct process {
     pid_t pid;
     pid_t parent;
@@ -66,21 +68,30 @@ static int is_stray(const oriel_family *family, const struct process *process)
     return process->parent == getpid() || family_leads(family, process->group);
 }
 
-int oriel_strays_signal(const oriel_family *family, int signal)
+/* Once through all processes. *moved_p: one of them ended meanwhile, and may have left another
+ * that is not on the list, which was made before. */
+static int scan(const oriel_family *family, int signal, int *moved_p)
 {
     DIR *proc = opendir("/proc");
     struct process process;
     struct dirent *entry;
     int alive = 0;
 
+    *moved_p = 0;
     if (proc == NULL)
         return 0;
     while ((entry = readdir(proc)) != NULL) {
-        if (!isdigit((unsigned char)entry->d_name[0]) ||
-            process_read(entry->d_name, &process) != 0 || !is_stray(family, &process))
+        if (!isdigit((unsigned char)entry->d_name[0]))
+            continue;
+        if (process_read(entry->d_name, &process) != 0) {
+            *moved_p = 1;
+            continue;
+        }
+        if (!is_stray(family, &process))
             continue;
         if (process.state == 'Z') {
             waitpid(process.pid, NULL, WNOHANG);
+            *moved_p = 1;
             continue;
         }
         alive++;
@@ -88,5 +99,16 @@ int oriel_strays_signal(const oriel_family *family, int signal)
             kill(process.pid, signal);
     }
     closedir(proc);
+    return alive;
+}
+
+int oriel_strays_signal(const oriel_family *family, int signal)
+{
+    int moved = 1;
+    int alive = 0;
+
+    /* Bounded: on a busy machine others end all the time. */
+    for (int i = 0; i < MOST_SCANS && alive == 0 && moved; i++)
+        alive = scan(family, signal, &moved);
     return alive;
 }
