@@ -1,23 +1,20 @@
 #include "support/nccl.h"
 
-#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/config.h"
 #include "support/check.h"
 
-enum { VERSION_LEAST = 23000, CTAS_MOST = 32, CTAS_OF_GPU = 120 };
+enum { CTAS_MOST = 32, CTAS_OF_GPU = 120 };
 
-nccl_calls nccl;
-
-static const char *(*error_text)(int result);
-static const char *(*last_error)(nccl_comm comm);
+nccl_library nccl;
 
 void nccl_check(const char *file, int line, const char *what, int result)
 {
     if (result != 0)
-        check_failed(file, line, what, "NCCL says %d: %s: %s", result, error_text(result),
-                     last_error(NULL));
+        check_failed(file, line, what, "NCCL says %d: %s: %s", result, nccl.error_text(result),
+                     nccl.last_error(NULL));
 }
 
 static void skip(const char *library, const char *why)
@@ -39,36 +36,17 @@ static void set_environment(int size)
         setenv("NCCL_MAX_CTAS", ctas, 0);
 }
 
-static void *find(void *handle, const char *library, const char *name)
-{
-    void *found = dlsym(handle, name);
-
-    if (found == NULL)
-        skip(library, dlerror());
-    return found;
-}
-
 void nccl_open(const char *library, int size)
 {
-    static const struct {
-        size_t at;
-        const char *name;
-    } symbols[] = {
-#define NCCL_SYMBOL(name, symbol, params) {offsetof(nccl_calls, name), #symbol},
-        NCCL_CALLS(NCCL_SYMBOL)};
-    void *handle;
-    int version = 0;
+    const nccl_library *opened;
 
     set_environment(size);
-    handle = dlopen(library, RTLD_NOW | RTLD_LOCAL);
-    if (handle == NULL)
-        skip(library, dlerror());
-    for (size_t i = 0; i < sizeof symbols / sizeof *symbols; i++)
-        *(void **)((char *)&nccl + symbols[i].at) = find(handle, library, symbols[i].name);
-    *(void **)&error_text = find(handle, library, "ncclGetErrorString");
-    *(void **)&last_error = find(handle, library, "ncclGetLastError");
-    CHECK_NCCL(nccl.version(&version));
-    if (version < VERSION_LEAST)
+    setenv("ORIEL_NCCL", library, 1);
+    CHECK_OK(oriel_config_load());
+    if (oriel_nccl_open(&opened) != ORIEL_OK)
+        skip(library, oriel_last_error());
+    nccl = *opened;
+    if (nccl.version < NCCL_SHARES_GPU)
         skip(library, "NCCL before 2.30 refuses ranks that share a GPU");
 }
 
@@ -81,7 +59,7 @@ nccl_comm nccl_comm_of(oriel_comm *comm, int rank)
     if (rank == 0)
         CHECK_NCCL(nccl.id_make(&id));
     CHECK_OK(oriel_broadcast(world, rank, &id, &id, sizeof id, ORIEL_U8, 0));
-    CHECK_NCCL(nccl.comm_create(&made, oriel_group_size(world), id, rank));
+    CHECK_NCCL(nccl.comm_create(&made, oriel_group_size(world), id, rank, NULL));
     return made;
 }
 
