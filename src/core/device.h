@@ -37,6 +37,8 @@ typedef struct oriel_device_rank {
     struct device_frame *frames; /* of kernels, in the arena: see ops/cuda/kernel_on.c */
     size_t frames_used;
     int reported;            /* has been passed on to the comm */
+    void *last_stream;       /* of the rank's last call, and whether ... */
+    int last_early;          /* ... the next on it may begin before that one has met the others */
     oriel_export *exports;   /* DEVICE_WINDOWS of them, if there are other processes ... */
     _Atomic int num_exports; /* ... of which so many were ever used */
 } oriel_device_rank;
