@@ -138,6 +138,9 @@ typedef struct nccl_library {
  * libnccl.so.2. A failure is a sentence: none, too old. */
 oriel_status oriel_nccl_open(const nccl_library **nccl_p);
 
+/* With nothing decided. */
+nccl_config oriel_nccl_config(void);
+
 /* Fails with what NCCL says of `result`; ORIEL_OK for success. `comm` may be NULL. */
 oriel_status oriel_nccl_check(const nccl_library *nccl, nccl_comm comm, nccl_result result,
                               const char *what);
