@@ -52,9 +52,10 @@ typedef struct nccl_config {
 enum {
     NCCL_OLDEST = 22803, /* windows, the device API */
     NCCL_CONFIG_VERSION = 22800,
-    NCCL_SHARES_GPU = 23000,    /* ranks may share one */
-    NCCL_SIZES_DIFFER = 23000,  /* of what ranks register as one window */
-    NCCL_HOST_POINTERS = 22902, /* a window's addresses can be asked for on the host */
+    NCCL_SHARES_GPU = 23000,      /* ranks may share one */
+    NCCL_SIZES_DIFFER = 23000,    /* of what ranks register as one window */
+    NCCL_HOST_POINTERS = 22902,   /* a window's addresses can be asked for on the host */
+    NCCL_BOUNDED_BARRIER = 23000, /* in kernels */
     NCCL_SUCCESS = 0,
     NCCL_IN_PROGRESS = 7,
     NCCL_WINDOW_SYMMETRIC = 1,
