@@ -103,18 +103,16 @@ static void report(const oriel_comm *comm, timing_way *ways, int graphs, size_t 
 static void take(oriel_comm *comm, int rank, struct way *args, timing_way *ways, int graphs,
                  size_t bytes, int pass, cu_stream stream)
 {
-    static const timing_way empty[WAYS] = {
-        {.op = "all_reduce", .fields = ", \"beside\": \"nccl\"", .call = call},
-        {.op = "nccl all_reduce", .fields = ", \"memory\": \"plain\"", .call = call},
-        {.op = "nccl all_reduce", .fields = ", \"memory\": \"window\"", .call = call},
-    };
-    static const char on_nccl[] = ", \"beside\": \"nccl\", \"fabric\": \"nccl\"";
+    static const char *const ops[WAYS] = {"all_reduce", "nccl all_reduce", "nccl all_reduce"};
+    static const char *const fields[2][WAYS] = {
+        {", \"beside\": \"nccl\"", ", \"memory\": \"plain\"", ", \"memory\": \"window\""},
+        {", \"beside\": \"nccl\", \"fabric\": \"nccl\"",
+         ", \"memory\": \"plain\", \"fabric\": \"nccl\"",
+         ", \"memory\": \"window\", \"fabric\": \"nccl\""}};
     const int count = TIMING_SAMPLES / PASSES;
 
     for (int w = 0; w < WAYS && pass == 0; w++)
-        ways[w] = empty[w];
-    if (comm->wants_nccl)
-        ways[0].fields = on_nccl;
+        ways[w] = (timing_way){.op = ops[w], .fields = fields[comm->wants_nccl][w], .call = call};
     for (int w = 0; w < WAYS; w++) {
         args[w].bytes = bytes;
         ways[w].arg = &args[w];
