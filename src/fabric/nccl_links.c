@@ -216,7 +216,7 @@ int oriel_nccl_links_close(oriel_nccl_links *links, int all, double seconds)
         let_go(closing);
         return 1;
     }
-    while (!atomic_load(&closing->ended) && oriel_now() < closing->until + 1.0)
+    while (!atomic_load(&closing->ended) && oriel_now() < closing->until + 0.3)
         oriel_sys_now->poll(NULL, 0, 1);
     ended = atomic_load(&closing->ended);
     if (ended)
