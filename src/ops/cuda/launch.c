@@ -148,8 +148,7 @@ static int may_be_direct(const oriel_comm *comm, const oriel_op *op)
     return comm->heap.header->direct && !(pulls && op->send == op->recv);
 }
 
-static void describe_members(const oriel_group *group, const oriel_devices *devices,
-                             device_call *call)
+static void describe_members(const oriel_group *group, int own, device_call *call)
 {
     const oriel_comm *comm = group->comm;
 
@@ -157,7 +156,7 @@ static void describe_members(const oriel_group *group, const oriel_devices *devi
         int rank = group->ranks[i];
 
         call->ranks[i] = (uint16_t)rank;
-        call->heap[i] = devices->heaps[rank];
+        call->heap[i] = oriel_heap_seen(comm, own, rank);
         if (comm->heap.ranks[rank].process == comm->process)
             call->plain |= 1ull << i;
     }
@@ -199,7 +198,7 @@ static void describe_call(const oriel_group *group, int rank, const oriel_op *op
     int alone = group->n == 1 && oriel_op_reduces(op);
     size_t size = oriel_dtype_size(op->dtype);
 
-    call->table = devices->heaps[rank];
+    call->table = oriel_heap_seen(comm, rank, rank);
     call->slots_at = devices->slots_at;
     call->slot_lines = devices->slot_lines;
     call->ragged_at = devices->ragged_at;
@@ -226,7 +225,7 @@ static void describe_call(const oriel_group *group, int rank, const oriel_op *op
     call->flags = may_be_direct(comm, op) ? DEVICE_DIRECT : 0;
     if (devices->one_gpu)
         call->flags |= DEVICE_ONE_GPU;
-    describe_members(group, devices, call);
+    describe_members(group, rank, call);
 }
 
 static void describe_ragged(const oriel_ragged_on *ragged, device_call *call)
