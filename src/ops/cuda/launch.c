@@ -446,7 +446,7 @@ oriel_status oriel_launch(oriel_group *group, int rank, const oriel_op *op, void
     if (st == ORIEL_OK)
         st = check_devices(group, op);
     if (st == ORIEL_OK)
-        st = oriel_variant_resolve(group, &call);
+        st = oriel_variant_resolve(group, &call, stream);
     return st == ORIEL_OK ? launch(group, rank, &call, NULL, stream) : st;
 }
 
@@ -479,7 +479,7 @@ oriel_status oriel_launch_prepare(oriel_group *group, int rank, const oriel_op *
         return oriel_comm_failure(comm);
     if (op->kind == ORIEL_KIND_KERNEL)
         return oriel_kernel_on_prepare(group, rank, op->kernel, stream);
-    st = oriel_variant_resolve(group, &resolved);
+    st = oriel_variant_resolve(group, &resolved, stream);
     if (st != ORIEL_OK)
         return st;
     oriel_op_describe(group, &resolved, &record);
