@@ -61,7 +61,7 @@ def samples(result, op, **fields):
 
 def find(result, layout, op, nbytes, way="calls", **fields):
     """The median in microseconds; None: not measured."""
-    fields = {"beside": None} | fields
+    fields = {"beside": None, "fabric": None} | fields
     found = samples(result, op, ranks=layout[0], processes=layout[1], bytes=nbytes, way=way,
                     **fields)  # fmt: skip
     return statistics.median(found[0]["us"]) if found else None
@@ -99,8 +99,10 @@ def share_bars(result):
 # ---- NCCL --------------------------------------------------------------------------------
 
 
-def most_of_nccl(nbytes, way):
+def most_of_nccl(nbytes, way, fabric):
     """The most that an all_reduce may take, NCCL's being 1; None: there is no bar."""
+    if fabric == "nccl":
+        return 0.65 if nbytes <= 64 * KIB else 1.0
     if nbytes <= 64 * KIB:
         return {"calls": 0.6, "graph": 0.5}[way]
     if nbytes == MIB:
@@ -108,15 +110,17 @@ def most_of_nccl(nbytes, way):
     return 0.5 if nbytes >= 16 * MIB else None
 
 
-def beside_nccl(result, layout, way):
+def beside_nccl(result, layout, way, fabric=None):
+    """On the nccl fabric both worked on the same windows: those alone are compared."""
     for sample in samples(result, "all_reduce", beside="nccl", way=way, ranks=layout[0],
-                          processes=layout[1]):  # fmt: skip
+                          processes=layout[1], fabric=fabric):  # fmt: skip
         nbytes = sample["bytes"]
         ours = statistics.median(sample["us"])
-        plain, window = (find(result, layout, "nccl all_reduce", nbytes, way, memory=memory)
-                         for memory in ("plain", "window"))  # fmt: skip
-        yield Beside(layout, way, nbytes, ours, plain, window, ours / min(plain, window),
-                     most_of_nccl(nbytes, way))  # fmt: skip
+        plain, window = (find(result, layout, "nccl all_reduce", nbytes, way, memory=memory,
+                              fabric=fabric) for memory in ("plain", "window"))  # fmt: skip
+        peer = window if fabric == "nccl" else min(plain, window)
+        yield Beside(layout, way, nbytes, ours, plain, window, ours / peer,
+                     most_of_nccl(nbytes, way, fabric))  # fmt: skip
 
 
 def beyond_memory(result, row):
@@ -129,45 +133,48 @@ def beyond_memory(result, row):
     return f" (a copy's bandwidth gives {ratio:.2f})" if ratio > row.most else ""
 
 
-def nccl_layouts(result):
-    found = {(s["ranks"], s["processes"]) for s in samples(result, "nccl all_reduce")}
+def nccl_layouts(result, fabric=None):
+    found = {(s["ranks"], s["processes"])
+             for s in samples(result, "nccl all_reduce", fabric=fabric)}  # fmt: skip
     return [layout for layout in layouts(result) if layout in found]
 
 
-def nccl_bars(result):
-    for layout in nccl_layouts(result):
+def nccl_bars(result, fabric=None):
+    on = " on nccl" if fabric == "nccl" else ""
+    for layout in nccl_layouts(result, fabric):
         for way in WAYS:
-            for row in beside_nccl(result, layout, way):
+            for row in beside_nccl(result, layout, way, fabric):
                 if row.most is not None:
                     limit = f"at most {row.most:g} of NCCL{beyond_memory(result, row)}"
-                    yield Bar(f"all_reduce, {way}", layout_text(layout), row.bytes, limit,
+                    yield Bar(f"all_reduce{on}, {way}", layout_text(layout), row.bytes, limit,
                               f"{row.ratio:.2f}", row.ratio <= row.most)  # fmt: skip
 
 
 # ---- inside jit --------------------------------------------------------------------------
 
 
-def jit_times(result):
+def jit_times(result, fabric=None):
     """Lists of microseconds; that of psum is None where NCCL was not at hand."""
-    found = {name: {s["bytes"]: s["us"] for s in samples(result, f"jax {name}")}
+    found = {name: {s["bytes"]: s["us"] for s in samples(result, f"jax {name}", fabric=fabric)}
              for name in ("all_reduce", "copy", "psum")}  # fmt: skip
     for nbytes in sorted(found["all_reduce"].keys() & found["copy"].keys()):
         yield Jit(nbytes, found["all_reduce"][nbytes], found["copy"][nbytes],
                   found["psum"].get(nbytes))  # fmt: skip
 
 
-def jit_bars(result):
+def jit_bars(result, fabric=None):
     """Up to 64 KiB at most 1.15 times the copy, or 8 us more; faster than psum always."""
-    for row in jit_times(result):
+    name = f"all_reduce on {fabric} in jit" if fabric else "all_reduce in jit"
+    for row in jit_times(result, fabric):
         ours, copy = statistics.median(row.ours), statistics.median(row.copy)
         if row.bytes <= 64 * KIB:
-            yield Bar("all_reduce in jit", "2 processes, MPS", row.bytes,
+            yield Bar(name, "2 processes, MPS", row.bytes,
                       "at most 1.15 of an FFI copy, or 8 us more",
                       f"{ours / copy:.2f}, {ours - copy:+.1f} us",
                       ours <= max(1.15 * copy, copy + 8))  # fmt: skip
         if row.psum is not None:
             psum = statistics.median(row.psum)
-            yield Bar("all_reduce in jit", "2 processes, MPS", row.bytes, "less than lax.psum",
+            yield Bar(name, "2 processes, MPS", row.bytes, "less than lax.psum",
                       f"{ours / psum:.2f}", ours < psum)  # fmt: skip
 
 
@@ -212,14 +219,20 @@ def stage_bars(result):
 
 
 def bars(result):
-    return [*share_bars(result), *nccl_bars(result), *jit_bars(result), *kernel_bars(result),
-            *stage_bars(result)]
+    return [*share_bars(result), *nccl_bars(result), *nccl_bars(result, "nccl"),
+            *jit_bars(result), *jit_bars(result, "nccl"), *jit_bars(result, "xla"),
+            *kernel_bars(result), *stage_bars(result)]  # fmt: skip
 
 
 def unmeasured(result):
     """What there are bars for, and no samples."""
     if not nccl_layouts(result):
         yield "NCCL"
+    if not nccl_layouts(result, "nccl"):
+        yield "the nccl fabric"
+    for fabric in ("nccl", "xla"):
+        if not samples(result, "jax all_reduce", fabric=fabric):
+            yield f"jit on {fabric}"
     if not samples(result, "jax psum"):
         yield "lax.psum"
     if not samples(result, "jax two_shot"):
