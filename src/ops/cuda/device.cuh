@@ -153,6 +153,30 @@ DEVICE uint64_t clock_ns()
     return ns;
 }
 
+/* ---- the stream -------------------------------------------------------------------- */
+
+/* From sm_90 on a kernel may begin while the one before it on the stream still runs. Until
+ * it has waited for that one's end it reads and writes nothing that means anything. */
+DEVICE void wait_for_last()
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+DEVICE void let_next_begin()
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+/* So that the address is known, and its page found, when it is needed. */
+DEVICE void touch(const void *at)
+{
+    asm volatile("prefetch.global.L2 [%0];" : : "l"(at));
+}
+
 /* ---- the ranks --------------------------------------------------------------------- */
 
 DEVICE device_table *own_table(const device_call &c)
@@ -255,8 +279,9 @@ SLOW uint32_t look(const device_call &c, uint32_t member, patience &p)
     return DEVICE_FINE;
 }
 
-/* Spins until `ready` says so; DEVICE_FINE, or why not. */
-template <class Ready> DEVICE uint32_t spin(const device_call &c, uint32_t member, Ready ready)
+/* Spins until `ready` says so; DEVICE_FINE, or why not. `ready` may change `member`. */
+template <class Ready>
+DEVICE uint32_t spin(const device_call &c, const uint32_t &member, Ready ready)
 {
     patience p = {0, 0};
     uint32_t error = DEVICE_FINE;
@@ -295,6 +320,7 @@ struct speaker {
     device_counts counts;
     uint32_t exit; /* what `synced` is when the member has touched all it will, at the earliest */
     bool claimed;  /* the member has seen this rank come: it may touch its buffers */
+    uint32_t epoch; /* of NCCL's barrier */
 };
 
 /* Shared by the CTA; by member. */
@@ -307,6 +333,11 @@ struct meeting {
     bool direct;
     bool odd; /* some address is no multiple of 16 */
 };
+
+/* variant.cuh */
+SLOW void lsa_begin(const device_call &c, meeting &m);
+SLOW uint32_t lsa_meet(const device_call &c, meeting &m);
+DEVICE void lsa_end(const device_call &c, const meeting &m);
 
 DEVICE device_counts *own_counts(const device_call &c)
 {
@@ -443,6 +474,8 @@ DEVICE uint32_t enter(const device_call &c, meeting &m, bool direct)
         s.claimed = false;
         error = load_relaxed(&own_table(c)->error);
         m.stage[THREAD] = (char *)c.heap[THREAD] + c.stage_at + 2ull * CTA * c.stage;
+        if (c.flags & DEVICE_LSA)
+            lsa_begin(c, m);
     }
     if (THREAD == c.index) {
         m.send[THREAD] = (const char *)c.send;
@@ -459,6 +492,15 @@ DEVICE uint32_t enter(const device_call &c, meeting &m, bool direct)
         m.odd = odd;
     }
     return __syncthreads_or(error != DEVICE_FINE) ? DEVICE_REVOKED : DEVICE_FINE;
+}
+
+/* What the host wrote is fetched, and pages are found, while the kernel before still runs. */
+DEVICE void follow(const device_call &c)
+{
+    asm volatile("" : : "l"(c.table), "l"(c.block), "r"(c.n), "r"(c.root), "l"(c.shape));
+    if (THREAD < c.n)
+        touch(&table_of(c, THREAD)->sync[CTA][own_rank(c)]);
+    wait_for_last();
 }
 
 /* Signals the member that this CTA has come so far. */
@@ -486,7 +528,9 @@ DEVICE uint32_t sync(const device_call &c, meeting &m)
     uint32_t error = DEVICE_FINE;
 
     __syncthreads();
-    if (speaks(c)) {
+    if (c.flags & DEVICE_LSA) {
+        error = speaks(c) ? lsa_meet(c, m) : DEVICE_FINE;
+    } else if (speaks(c)) {
         uint32_t round = ++m.speakers[THREAD].counts.synced;
 
         signal(c, round);
@@ -510,7 +554,8 @@ SLOW void withdraw(const device_call &c, const meeting &m)
         uint64_t began = clock_ns();
 
         signal(c, s.counts.synced + FAR_AHEAD);
-        while (s.claimed && !has_come(c, s.exit) &&
+        /* Nobody touches buffers of a call by NCCL's barrier, and nobody says so there. */
+        while (s.claimed && !(c.flags & DEVICE_LSA) && !has_come(c, s.exit) &&
                *(const volatile uint64_t *)claim != DEVICE_GIVEN_UP &&
                clock_ns() - began < DRAIN_NS) {
         }
@@ -545,6 +590,8 @@ DEVICE void leave(const device_call &c, meeting &m, uint32_t error)
         s.counts.entered++;
         s.counts.calls++;
         *own_counts(c) = s.counts;
+        if (c.flags & DEVICE_LSA)
+            lsa_end(c, m);
     }
 }
 
