@@ -95,19 +95,24 @@ static cu_result mem_export(void *shareable, cu_handle handle, int type, unsigne
     return CU_OK;
 }
 
-/* Device memory is the host's. */
+/* Device memory is the host's; words of it are written alone. */
 static cu_result copy_in(cu_ptr to, const void *from, size_t bytes, cu_stream stream)
 {
+    void *at = (void *)(uintptr_t)to;
+
     (void)stream;
-    memcpy((void *)(uintptr_t)to, from, bytes);
+    CHECK(bytes == 4 || bytes == 8, "%zu bytes", bytes);
+    if (bytes == 4)
+        __atomic_store_n((uint32_t *)at, *(const uint32_t *)from, __ATOMIC_RELEASE);
+    else
+        __atomic_store_n((uint64_t *)at, *(const uint64_t *)from, __ATOMIC_RELEASE);
     return CU_OK;
 }
 
 static cu_result fill_words(cu_ptr at, unsigned value, size_t count, cu_stream stream)
 {
-    (void)stream;
     for (size_t i = 0; i < count; i++)
-        memcpy((char *)(uintptr_t)at + 4 * i, &value, 4);
+        copy_in(at + 4 * i, &value, sizeof value, stream);
     return CU_OK;
 }
 
@@ -205,7 +210,7 @@ static struct {
     cu_ptr at;
     uint32_t call; /* that registered it */
 } registered[LOG];
-static int num_registered;
+static _Atomic int num_registered;
 
 static void begin(enum what what)
 {
@@ -240,7 +245,8 @@ static nccl_result window_register(nccl_comm comm, void *at, size_t bytes, nccl_
     (void)flags;
     begin(REGISTER);
     registered[num_registered].at = (cu_ptr)(uintptr_t)at;
-    registered[num_registered++].call = begun;
+    registered[num_registered].call = begun;
+    num_registered++;
     *window = (nccl_window)(uintptr_t)begun;
     return NCCL_IN_PROGRESS;
 }
@@ -417,11 +423,14 @@ static void turn(oriel_comm *comm, oriel_devices *devices, int t)
         show_place(devices, i, await_ready(comm, devices, i));
     CHECK_OK(oriel_comm_barrier(comm));
     for (int r = 0; r < size; r++) {
-        for (int i = 0; i < BUFFERS && r != rank; i++)
-            CHECK(table->window[r][shared->number[r][i]] == shared->place[r][i],
+        for (int i = 0; i < BUFFERS && r != rank; i++) {
+            uint64_t seen =
+                __atomic_load_n(&table->window[r][shared->number[r][i]], __ATOMIC_ACQUIRE);
+
+            CHECK(seen == shared->place[r][i],
                   "turn %d: rank %d sees buffer %d of rank %d at %llx, not %llx", t, rank, i, r,
-                  (unsigned long long)table->window[r][shared->number[r][i]],
-                  (unsigned long long)shared->place[r][i]);
+                  (unsigned long long)seen, (unsigned long long)shared->place[r][i]);
+        }
     }
     CHECK_OK(oriel_comm_barrier(comm));
 }
@@ -445,9 +454,9 @@ int main(void)
     for (int t = 0; t < TURNS; t++)
         turn(comm, devices, t);
     pthread_join(user, NULL);
+    oriel_registrar_stop(comm);
     CHECK(num_registered > TURNS / 2, "%d registrations", num_registered);
     CHECK(begun > (uint32_t)(CALLS + num_registered), "nothing was deregistered");
-    oriel_registrar_stop(comm);
     free((void *)(uintptr_t)devices->ranks[0].heap.base);
     devices->ranks[0].heap.base = 0;
     CHECK_OK(oriel_comm_destroy(comm));
