@@ -235,6 +235,8 @@ bench_part() {
 jax_bench_part() {
     mps_start
     LIMIT=200 jax_nccl bench_jax_2 2 jax_bench.py
+    ORIEL_FABRIC=nccl jax_nccl bench_jax_nccl_2 2 jax_bench.py 20 65536 nccl
+    ORIEL_NCCL_COMM=xla jax_nccl bench_jax_borrowed_2 2 jax_bench.py 20 65536 xla
     jax bench_jax_kernel_2 2 jax_kernel_bench.py
     jax bench_jax_fused_2 2 jax_fused.py
     mps_stop
