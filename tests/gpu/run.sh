@@ -69,6 +69,7 @@ c_part() {
     nccl variants_nccl_2 "$build/tests/variants" 2 10000
     nccl variants_nccl_4 "$build/tests/variants" 4 1000
     nccl variants_differ "$build/tests/variants" 2 0 differ
+    nccl variants_stuck "$build/tests/variants" 2 0 stuck
     # A client that is killed can leave the server sick: each of these has its own.
     mps_start
     nccl variants_nccl_mps_2 "$build/oriel" run -n 2 -- "$build/tests/variants" 1 10000
