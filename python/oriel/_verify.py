@@ -308,8 +308,8 @@ def judge(found, here, processes, text):
 
 
 def _why_not_seen(found, here, silent, text):
-    where = f"in process {', '.join(map(str, sorted(silent)))}"
-    start = f"the results are right, but no registration of symmetric memory was seen {where}"
+    where = ", ".join(map(str, sorted(silent)))
+    start = f"the results are right, but the log of process {where} tells of none"
     asked = any(one["xla"] for one in found["registrations"])
     capability = here.get("capability") or ""
     if complaint := log.complaint(text):
