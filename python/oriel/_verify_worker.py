@@ -8,10 +8,10 @@ descriptors is the log of JAX, XLA and NCCL.
 """
 
 import ctypes
+import functools
 import json
 import os
 import pathlib
-import re
 import sys
 
 import jax
@@ -45,20 +45,36 @@ def look():
 
 
 def find_nccl():
-    """The NCCL that this process has loaded, or that XLA would: {version, file}, or None."""
-    for file in (*_loaded(), *_in_wheels(), "libnccl.so.2"):
+    """The NCCL that XLA calls in this process, or would: {version, file}, or None. Several
+    may be loaded; the loader gives XLA the first, which is one that was preloaded."""
+    loaded = functools.partial(ctypes.CDLL, "libnccl.so.2", os.RTLD_NOLOAD | os.RTLD_NOW)
+    wheels = [functools.partial(ctypes.CDLL, file) for file in _in_wheels()]
+    for load in (loaded, *wheels, functools.partial(ctypes.CDLL, "libnccl.so.2")):
         version = ctypes.c_int()
         try:
-            if ctypes.CDLL(file).ncclGetVersion(ctypes.byref(version)) == 0:
-                return {"version": version.value, "file": (*_loaded(), file)[0]}
+            library = load()
+            if library.ncclGetVersion(ctypes.byref(version)) == 0:
+                return {"version": version.value, "file": _file_of(library.ncclGetVersion)}
         except (OSError, AttributeError):
             continue
     return None
 
 
-def _loaded():
-    with open("/proc/self/maps") as maps:
-        return sorted(set(re.findall(r"/\S*libnccl\.so\S*", maps.read())))
+class _Symbol(ctypes.Structure):
+    """Dl_info of dlfcn.h."""
+
+    _fields_ = [
+        ("file", ctypes.c_char_p),
+        ("base", ctypes.c_void_p),
+        ("name", ctypes.c_char_p),
+        ("address", ctypes.c_void_p),
+    ]
+
+
+def _file_of(function):
+    found = _Symbol()
+    ctypes.CDLL(None).dladdr(ctypes.cast(function, ctypes.c_void_p), ctypes.byref(found))
+    return os.fsdecode(found.file or b"")
 
 
 def _in_wheels():
