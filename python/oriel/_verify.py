@@ -10,6 +10,7 @@ import dataclasses
 import json
 import os
 import pathlib
+import re
 import shlex
 import signal
 import subprocess
@@ -316,7 +317,7 @@ def _why_not_seen(found, here, silent, text):
         return f"{start}: {complaint}"
     if asked:
         return f"{start}: XLA asked for it, and NCCL did not do it, nor say why"
-    if capability and float(capability) < 9:
+    if re.match(r"[1-8]\.", capability):
         return f"{start}: XLA does it from Hopper (9.0) on, this GPU is {capability}"
     if not any(result["coloured"] for result in found["results"]):
         return f"{start}: XLA has placed no buffer in the memory space of collectives"

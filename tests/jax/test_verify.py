@@ -149,16 +149,17 @@ def test_wrong_beats_seen(verify):
 
 
 @pytest.mark.parametrize(
-    "text, said",
+    "text, gpu, said",
     [
-        (ASKED, "XLA asked for it, and NCCL did not do it, nor say why"),
-        (PLAIN, "but the log of process 0, 1 tells of none\n"),
-        ("h NCCL INFO Symmetric registration is not supported in this communicator.\n", "is not"),
+        (ASKED, "9.0", "XLA asked for it, and NCCL did not do it, nor say why"),
+        (PLAIN, "9.0a", "but the log of process 0, 1 tells of none\n"),
+        (PLAIN, "8.0", "XLA does it from Hopper (9.0) on, this GPU is 8.0"),
+        ("h NCCL INFO Symmetric registration is not supported here.\n", "9.0", "not supported"),
     ],
-    ids=["asked", "plain", "refused"],
+    ids=["asked", "plain", "old-gpu", "refused"],
 )
-def test_nothing_seen(verify, text, said):
-    code, out, _ = verify("-n", "2", text=text)
+def test_nothing_seen(verify, text, gpu, said):
+    code, out, _ = verify("-n", "2", text=text, here=HOPPER | {"capability": gpu})
     assert code == 3
     assert "no registration seen: the results are right, but" in out and said in out
 
