@@ -297,14 +297,15 @@ def judge(found, here, processes, text):
         raise Verdict(WRONG, f"{one['operation']} of {size} is wrong: {one['wrong']}")
     if not found["results"]:
         raise Verdict(FAILED, "the processes ended without a result")
-    silent = set(range(processes)) - {r["process"] for r in found["registrations"] if log.seen(r)}
+    # NCCL refuses without an error, so that XLA has asked says nothing.
+    silent = set(range(processes)) - {r["process"] for r in found["registrations"] if r["nccl"]}
     if silent:
         raise Verdict(NOT_SEEN, _why_not_seen(found, here, silent, text))
-    count = sum(log.seen(one) for one in found["registrations"])
+    count = sum(one["nccl"] for one in found["registrations"])
     raise Verdict(
         SEEN,
-        f"XLA has registered {count} buffer{'s' if count > 1 else ''} with NCCL as symmetric "
-        f"memory, and all {len(found['results'])} results are right",
+        f"XLA has registered buffers with NCCL as symmetric memory, {count} times in all, and all "
+        f"{len(found['results'])} results are right",
     )
 
 
@@ -339,11 +340,15 @@ def print_here(here, ranks, processes, settings, nccl):
 
 
 def print_found(found):
-    print("\nregistrations of symmetric memory\nprocess  buffer                    size  communicator")
+    print("\nregistrations of symmetric memory")
+    print("process  buffer                    size  communicator        times")
     for one in found["registrations"]:
-        told = "" if log.seen(one) else "  asked for by XLA; not done by NCCL"
-        comm = one["comm"] or "?"
-        print(f"{one['process']:7}  {one['buffer']:18}  {one['size']:10}  {comm:18}{told}".rstrip())
+        missing = one["xla"] - one["nccl"]
+        told = f", {missing} more asked for by XLA and not done by NCCL" if missing > 0 else ""
+        print(
+            f"{one['process']:7}  {one['buffer']:18}  {one['size']:10}  {one['comm'] or '?':18}  "
+            f"{one['nccl']:5}{told}"
+        )
     if not found["registrations"]:
         print("(none)")
     names = {(one["operation"], one["kernel"]) for one in found["kernels"]}

@@ -49,7 +49,7 @@ def _fields(line):
 
 def _same(one, other):
     comms = {one["comm"], other["comm"]} - {None}
-    return one["buffer"] == other["buffer"] and len(comms) < 2
+    return (one["buffer"], one["size"]) == (other["buffer"], other["size"]) and len(comms) < 2
 
 
 def _lines(text):
@@ -67,25 +67,30 @@ def _lines(text):
     return asked, done
 
 
-def registrations(text):
-    """Of one process, in order: {buffer, size, comm, xla, nccl}, the last two for who told
-    of it. NCCL tells of plain buffers in the same words, so its lines count where XLA has
-    asked for this buffer, or where XLA's own lines are of another version's wording and
-    NCCL has made a space for symmetric memory. And NCCL refuses without an error, so what
-    XLA asks for counts only when both are there: see `seen`."""
-    asked, done = _lines(text)
+def _counted(lines, name):
+    """Each once, with how often as `name`."""
     found = []
-    for fields in asked:
-        if not any(_same(fields, other) for other in found):
-            nccl = any(_same(fields, other) for other in done)
-            found.append(fields | {"xla": True, "nccl": nccl})
-    if not found and _SPACE.search(text):
-        found = [fields | {"xla": False, "nccl": True} for fields in done]
+    for fields in lines:
+        known = next((one for one in found if _same(one, fields)), None)
+        if known is None:
+            known = fields | {"xla": 0, "nccl": 0}
+            found.append(known)
+        known[name] += 1
     return found
 
 
-def seen(registration):
-    return registration["nccl"]
+def registrations(text):
+    """Of one process: {buffer, size, comm, xla, nccl}, the last two for how often XLA has
+    asked for it and NCCL has done it. NCCL tells of plain buffers in the same words, so its
+    lines count where XLA has asked for this buffer, or where XLA's own lines are of another
+    version's wording and NCCL has made a space for symmetric memory."""
+    asked, done = _lines(text)
+    found = _counted(asked, "xla")
+    for one in found:
+        one["nccl"] = min(one["xla"], sum(_same(one, fields) for fields in done))
+    if not found and _SPACE.search(text):
+        found = _counted(done, "nccl")
+    return found
 
 
 def kernels(text):

@@ -33,7 +33,7 @@ host:1:200 [0] NCCL INFO register comm 0x7303a400a280 buffer 0x402000000 size 33
 I0000 00:00:1790.5  200 nccl_communicator.cc:90] [0] Deregister symmetric buffer for NCCL \
 communicator; handle=0x55; comm=0x7303a400a280
 """
-# Of 0.11 on, with NCCL 2.30's kernels; each buffer is asked for twice.
+# Of 0.11 on, with NCCL 2.30's kernels; the buffer is asked for twice.
 CREATE = """\
 I1115 20:00:00.1 200 nccl_symmetric_memory.cc:43] Create NCCL symmetric memory on \
 comm=0x7303A400A280 from: ptr=0x404000000; size=2097152
@@ -61,7 +61,15 @@ OTHER_WORDS = (
 )
 
 
-def one(buffer, size, comm, xla=True, nccl=True):
+# Another size at the same address; the two logs come through two descriptors, in any order.
+AGAIN = "".join(
+    f"h:1:2 [0] NCCL INFO register comm 0x7 buffer 0x40 size {size}\n"
+    f"I0 x.cc:85] Create NCCL symmetric memory on comm=0x7 from: ptr=0x40; size={size}\n"
+    for size in (8, 16, 8)
+)
+
+
+def one(buffer, size, comm, xla=1, nccl=1):
     return {"buffer": buffer, "size": size, "comm": comm, "xla": xla, "nccl": nccl}
 
 
@@ -69,15 +77,16 @@ def one(buffer, size, comm, xla=True, nccl=True):
     "text, found",
     [
         (REGISTER, [one("0x402000000", 33554432, "0x7303a400a280")]),
-        (CREATE, [one("0x404000000", 2097152, "0x7303a400a280")]),
+        (CREATE, [one("0x404000000", 2097152, "0x7303a400a280", 2, 1)]),
+        (AGAIN, [one("0x40", 8, "0x7", 2, 2), one("0x40", 16, "0x7", 1, 1)]),
         (PLAIN, []),
-        (ASKED, [one("0x40", 8, "0x7", nccl=False)]),
-        (ASKED + PLAIN.replace("0x7", "0x9"), [one("0x40", 8, "0x7", nccl=False)]),
-        (OTHER_WORDS, [one("0x40", 64, "0x7", xla=False)]),
+        (ASKED, [one("0x40", 8, "0x7", nccl=0)]),
+        (ASKED + PLAIN.replace("0x7", "0x9"), [one("0x40", 8, "0x7", nccl=0)]),
+        (OTHER_WORDS, [one("0x40", 64, "0x7", xla=0)]),
         ("h:1:2 NCCL INFO Skipping registration for buffer 0x4 size 8 of comm 0x7", []),
         ("", []),
     ],
-    ids=["register", "create", "plain", "asked", "other-comm", "nccl-alone", "skipped", "empty"],
+    ids=["register", "create", "again", "plain", "asked", "other-comm", "nccl-alone", "skipped", "empty"],
 )
 def test_registrations(text, found):
     assert log.registrations(text) == found
@@ -122,10 +131,11 @@ def test_seen_and_right(verify, tmp_path):
     )
     assert code == 0
     assert out.endswith(
-        "seen: XLA has registered 4 buffers with NCCL as symmetric memory, and all 6 results are "
-        "right\n"
+        "seen: XLA has registered buffers with NCCL as symmetric memory, 4 times in all, and all 6 "
+        "results are right\n"
     )
-    assert "      1  0x402000000           33554432  0x7303a400a280\n" in out
+    assert "      1  0x402000000           33554432  0x7303a400a280          1\n" in out
+    assert "      1, 1 more asked for by XLA and not done by NCCL\n" in out
     assert "NCCL's symmetric kernel for AllReduce: AllReduce_AGxLL_R" in out
     assert "psum               1 MiB  right" in out
     assert "NCCL    2.30.7, /x/libnccl.so.2" in out
