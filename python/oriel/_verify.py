@@ -344,7 +344,7 @@ def print_found(found):
     print("process  buffer                    size  communicator        times")
     for one in found["registrations"]:
         missing = one["xla"] - one["nccl"]
-        told = f", {missing} more asked for by XLA and not done by NCCL" if missing > 0 else ""
+        told = f"; {missing} asked for by XLA and not done by NCCL" if missing > 0 else ""
         print(
             f"{one['process']:7}  {one['buffer']:18}  {one['size']:10}  {one['comm'] or '?':18}  "
             f"{one['nccl']:5}{told}"

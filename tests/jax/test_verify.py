@@ -135,7 +135,7 @@ def test_seen_and_right(verify, tmp_path):
         "results are right\n"
     )
     assert "      1  0x402000000           33554432  0x7303a400a280          1\n" in out
-    assert "      1, 1 more asked for by XLA and not done by NCCL\n" in out
+    assert "      1; 1 asked for by XLA and not done by NCCL\n" in out
     assert "NCCL's symmetric kernel for AllReduce: AllReduce_AGxLL_R" in out
     assert "psum               1 MiB  right" in out
     assert "NCCL    2.30.7, /x/libnccl.so.2" in out
