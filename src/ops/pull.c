@@ -11,8 +11,7 @@
 
 #include <string.h>
 
-/* PAIRED: bytes of all members together. */
-enum { PIECE = 4 << 20, PAIRED = 4 << 20, STREAM_FROM = 4 << 20 };
+enum { PIECE = 4 << 20, PAIR_UP_TO = 1 << 20, STREAM_FROM = 4 << 20 };
 
 /* A member in place would overwrite what others have yet to read. */
 static int overwrites(const oriel_op *op)
@@ -37,8 +36,7 @@ static struct shown *shown_by(const oriel_request *request, int index)
 
 int oriel_pull_paired(const oriel_request *request)
 {
-    return request->op.kind == ORIEL_KIND_PERMUTE &&
-           request->record.bytes * (size_t)request->group->n <= PAIRED &&
+    return request->op.kind == ORIEL_KIND_PERMUTE && request->record.bytes <= PAIR_UP_TO &&
            request->comm->oversubscribed && oriel_group_reads(request->group);
 }
 
