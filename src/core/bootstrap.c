@@ -17,6 +17,7 @@
 #include "core/hash.h"
 #include "core/launcher.h"
 #include "core/store.h"
+#include "fabric/nccl_links.h"
 
 enum { HEAP_ID = 0, TRIES = 2 };
 
@@ -40,6 +41,7 @@ struct plan {
     uint64_t heap_bytes;
     struct report report;
     oriel_ticket ticket;
+    nccl_id nccl;
     uint32_t unused; /* what travels has no padding: nothing of the stack goes along */
 };
 
@@ -285,10 +287,13 @@ static oriel_status lead(oriel_comm *comm, const struct meeting *meeting, const 
 
     if (st == ORIEL_OK)
         st = lead_heap(comm, local_ranks);
+    if (st == ORIEL_OK && comm->wants_nccl)
+        st = oriel_nccl_id(&comm->nccl_id);
     if (comm->num_processes == 1)
         return st;
     plan.report = report_of(st);
     plan.ticket = comm->lead;
+    plan.nccl = comm->nccl_id;
     plan.heap_bytes = comm->heap.segment.bytes;
     told = store_set(meeting, "plan", 0, &plan, sizeof plan);
     if (st != ORIEL_OK || told != ORIEL_OK)
@@ -306,6 +311,7 @@ static oriel_status attach(oriel_comm *comm, const struct meeting *meeting, cons
     oriel_status st;
 
     comm->lead = plan->ticket;
+    comm->nccl_id = plan->nccl;
     st = comm->fabric->segment_fetch(&plan->ticket, HEAP_ID, plan->heap_bytes,
                                      meeting->deadline - oriel_now(), &segment);
     if (st != ORIEL_OK)

@@ -5,6 +5,7 @@
 #include <pthread.h>
 
 #include "core/heap.h"
+#include "fabric/nccl_library.h"
 
 enum { COMM_MAX_SEGMENTS = 256 };
 
@@ -63,6 +64,8 @@ struct oriel_comm {
     oriel_ticket lead; /* how to reach that port */
     int serves;        /* wants a port: its ranks are GPUs */
     int has_port;
+    int wants_nccl;  /* the fabric of its GPUs: see nccl.h */
+    nccl_id nccl_id; /* of its communicator, from process 0 */
 
     struct oriel_devices *_Atomic devices; /* ranks that are GPUs; NULL: they are CPUs */
 

@@ -16,7 +16,9 @@ typedef struct oriel_export {
     uint64_t id; /* the driver's: new for each mapping, whatever its address */
     cu_ptr base;
     size_t bytes;
-    int fd;
+    int fd;                  /* what others fetch; with NCCL there is none, but ... */
+    oriel_cuda_memory alias; /* ... the same memory again, which stays until NCCL lets go of it */
+    int offered, registered; /* in a round that is under way, and in one that is over */
 } oriel_export;
 
 /* What a call of a person's kernel is given, and where what that points to is in device
@@ -36,10 +38,23 @@ typedef struct oriel_device_rank {
     cu_ptr report_at;            /* ... and where the device sees it */
     struct device_frame *frames; /* of kernels, in the arena: see ops/cuda/kernel_on.c */
     size_t frames_used;
-    int reported;            /* has been passed on to the comm */
+    cu_ptr heaps[DEVICE_RANKS]; /* where this rank sees the heaps of all */
+    int reported;               /* has been passed on to the comm */
+    uint32_t begun;             /* as last seen in the report, and since when */
+    double begun_at;
     oriel_export *exports;   /* DEVICE_WINDOWS of them, if there are other processes ... */
     _Atomic int num_exports; /* ... of which so many were ever used */
 } oriel_device_rank;
+
+/* See multicast.h. */
+typedef struct oriel_multicast {
+    cu_ptr base;   /* of all heaps together; 0: there is none ... */
+    char why[200]; /* ... for this reason */
+    cu_handle handle;
+    size_t bytes;
+    int fd;        /* what other processes fetch, where this one has made it; -1: none */
+    int num_bound; /* ranks of this process whose heaps are bound */
+} oriel_multicast;
 
 typedef struct oriel_devices {
     oriel_gpu *gpus; /* those of this process, each once */
@@ -47,20 +62,21 @@ typedef struct oriel_devices {
     oriel_device_rank *ranks; /* per local rank */
     int num_ranks;
     oriel_cuda_memory *mapped; /* per rank of the world: heaps of other processes */
-    cu_ptr heaps[DEVICE_RANKS];
-    void *reports;       /* one allocation in host memory */
-    int one_gpu;         /* all ranks of the world share it */
-    int ctas;            /* of a kernel at most: those of all ranks on a GPU fit together */
-    int kernel_ctas;     /* the same of a person's kernel */
-    uint32_t slot_lines; /* of a thread in each slot */
+    void *reports;             /* one allocation in host memory */
+    int one_gpu;               /* all ranks of the world share it */
+    int ctas;                  /* of a kernel at most: those of all ranks on a GPU fit together */
+    int kernel_ctas;           /* the same of a person's kernel */
+    uint32_t slot_lines;       /* of a thread in each slot */
     uint64_t slots_at, ragged_at, arena_at, stage_at;
     uint32_t stage_bytes; /* of a CTA, for what it sends; as many for what is reduced */
     size_t arena_bytes;   /* where kernels of one's own have their operands and results */
     pthread_mutex_t look_lock;
+    oriel_multicast multicast;
     int left_behind;     /* nobody waits for what is still on the GPUs */
     _Atomic int drained; /* all has ended */
 
     /* The registrar, where there are other processes. */
+    struct oriel_nccl *nccl;       /* where that is the fabric; see nccl.h */
     struct oriel_import **imports; /* per rank of the world: DEVICE_WINDOWS of them, or NULL */
     pthread_t registrar;
     int registering;
@@ -70,6 +86,14 @@ typedef struct oriel_devices {
 /* The meetings of one call of a person's kernel or host function, which has others between
  * the two; told apart by the place of a reduction in its record. */
 enum { DEVICE_STEP_BEGIN = 0, DEVICE_STEP_END = 255 };
+
+/* Where a local rank sees the heap of a rank. */
+static inline cu_ptr oriel_heap_seen(const oriel_comm *comm, int local_rank, int rank)
+{
+    const oriel_devices *devices = comm->devices;
+
+    return devices->ranks[local_rank - comm->first_rank].heaps[rank];
+}
 
 /* Local, before the processes agree: opens the GPUs, loads the kernels, makes the heaps
  * and shows them to the others. What exists afterwards is freed by
@@ -112,7 +136,9 @@ typedef struct oriel_place {
 } oriel_place;
 
 oriel_status oriel_registrar_start(oriel_comm *comm);
+/* Local: no more buffers are mapped; those that are stay so until oriel_registrar_free. */
 void oriel_registrar_stop(oriel_comm *comm);
+void oriel_registrar_free(oriel_comm *comm);
 /* Local, no lock, called by one thread at a time for a rank, in its context: where
  * [at, at + bytes) lies in the rank's windows. One that is new will be mapped by the others
  * in a while. A graph that was captured when the address meant other memory must not find
@@ -124,7 +150,8 @@ int oriel_export_fd(const oriel_device_rank *rank, uint64_t window);
 
 /* The segment that a peer asks the port for: a rank's device heap, or one of its
  * windows, from 1, above bit 32. */
-#define DEVICE_SEGMENT (1ull << 63)
+#define DEVICE_SEGMENT           (1ull << 63)
+#define DEVICE_SEGMENT_MULTICAST (DEVICE_SEGMENT | 1ull << 62) /* of the process of rank 0 */
 const oriel_segment *oriel_devices_lookup(oriel_comm *comm, uint64_t id, oriel_segment *buffer);
 
 #endif

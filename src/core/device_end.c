@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/sys.h"
 #include "core/device.h"
+#include "core/nccl.h"
 #include "core/trace.h"
 
 /* ---- room ----------------------------------------------------------------------------------- */
@@ -130,9 +131,13 @@ int oriel_devices_drain(oriel_comm *comm)
     double until = oriel_now() + DRAIN_S + (devices->left_behind ? 0.0 : comm->timeout);
     pthread_t thread;
 
+    atomic_store(&devices->drained, 0);
     for (int i = 0; devices->reports != NULL && oriel_comm_aborted(comm) && i < devices->num_ranks;
          i++)
         __atomic_store_n(&devices->ranks[i].report->abort, 1, __ATOMIC_RELEASE);
+    pthread_mutex_lock(&devices->look_lock);
+    oriel_nccl_look(comm);
+    pthread_mutex_unlock(&devices->look_lock);
     if (oriel_sys_now->thread(&thread, drain_main, devices) != 0) {
         drain_main(devices);
         return 1;

@@ -16,6 +16,7 @@ struct symbol {
 static const struct symbol needed[] = {
     NCCL_CALLS(NCCL_SYMBOL){offsetof(nccl_library, error_text), "ncclGetErrorString"},
     {offsetof(nccl_library, last_error), "ncclGetLastError"},
+    {offsetof(nccl_library, team_lsa), "ncclTeamLsa"},
 };
 static const struct symbol later[] = {NCCL_LATER_CALLS(NCCL_SYMBOL)};
 
@@ -31,6 +32,25 @@ oriel_status oriel_nccl_check(const nccl_library *nccl, nccl_comm comm, nccl_res
                       nccl->version / 10000, nccl->version / 100 % 100, nccl->version % 100, what,
                       nccl->error_text(result), result, more != NULL && more[0] != '\0' ? ": " : "",
                       more != NULL ? more : "");
+}
+
+nccl_config oriel_nccl_config(void)
+{
+    return (nccl_config){.size = sizeof(nccl_config),
+                         .magic = NCCL_MAGIC,
+                         .version = NCCL_CONFIG_VERSION,
+                         .blocking = NCCL_UNDEFINED,
+                         .cga_cluster_size = NCCL_UNDEFINED,
+                         .min_ctas = NCCL_UNDEFINED,
+                         .max_ctas = NCCL_UNDEFINED,
+                         .split_share = NCCL_UNDEFINED,
+                         .traffic_class = NCCL_UNDEFINED,
+                         .collnet_enable = NCCL_UNDEFINED,
+                         .cta_policy = NCCL_UNDEFINED,
+                         .shrink_share = NCCL_UNDEFINED,
+                         .nvls_ctas = NCCL_UNDEFINED,
+                         .channels_per_net_peer = NCCL_UNDEFINED,
+                         .nvlink_centric_sched = NCCL_UNDEFINED};
 }
 
 /* What XLA has loaded comes first: two NCCLs in a process share neither communicators nor
@@ -74,16 +94,18 @@ static oriel_status open_library(nccl_library *nccl)
     for (size_t i = 0; i < sizeof needed / sizeof *needed; i++) {
         found = dlsym(library, needed[i].name);
         if (found == NULL)
-            return oriel_fail(ORIEL_ERR_UNSUPPORTED, "%s has no %s: it is too old, 2.28 is needed",
-                              file, needed[i].name);
+            return oriel_fail(ORIEL_ERR_UNSUPPORTED,
+                              "%s has no %s: it is too old, 2.28.3 is needed", file,
+                              needed[i].name);
         *(void **)((char *)nccl + needed[i].at) = found;
     }
     for (size_t i = 0; i < sizeof later / sizeof *later; i++)
         *(void **)((char *)nccl + later[i].at) = dlsym(library, later[i].name);
     name_file(found, file, nccl);
     if (nccl->get_version(&nccl->version) != NCCL_SUCCESS || nccl->version < NCCL_OLDEST)
-        return oriel_fail(ORIEL_ERR_UNSUPPORTED, "%s is NCCL %d.%d.%d; 2.28 is needed", nccl->file,
-                          nccl->version / 10000, nccl->version / 100 % 100, nccl->version % 100);
+        return oriel_fail(ORIEL_ERR_UNSUPPORTED, "%s is NCCL %d.%d.%d; 2.28.3 is needed",
+                          nccl->file, nccl->version / 10000, nccl->version / 100 % 100,
+                          nccl->version % 100);
     return ORIEL_OK;
 }
 

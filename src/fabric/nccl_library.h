@@ -14,6 +14,20 @@ typedef struct nccl_id {
     char bytes[128];
 } nccl_id;
 
+/* Some ranks of a communicator; `rank` is the caller's place among them. */
+typedef struct nccl_team {
+    int size, rank, stride;
+} nccl_team;
+
+/* How a window begins in device memory, from 2.28.3 on. */
+typedef struct nccl_window_head {
+    void *host;
+    unsigned long long lsa_base; /* the memory of the first rank within reach ... */
+    int lsa_rank, rank;
+    unsigned stride; /* ... and how far apart those of two neighbours are, in units of 4 GiB */
+    unsigned multicast_at;
+} nccl_window_head;
+
 /* As of 2.28; a library takes configurations of older versions. */
 typedef struct nccl_config {
     size_t size;
@@ -36,9 +50,12 @@ typedef struct nccl_config {
 } nccl_config;
 
 enum {
-    NCCL_OLDEST = 22800,        /* windows, the device API */
-    NCCL_SHARES_GPU = 23000,    /* ranks may share one */
-    NCCL_HOST_POINTERS = 22902, /* a window's addresses can be asked for on the host */
+    NCCL_OLDEST = 22803, /* windows, the device API */
+    NCCL_CONFIG_VERSION = 22800,
+    NCCL_SHARES_GPU = 23000,      /* ranks may share one */
+    NCCL_SIZES_DIFFER = 23000,    /* of what ranks register as one window */
+    NCCL_HOST_POINTERS = 22902,   /* a window's addresses can be asked for on the host */
+    NCCL_BOUNDED_BARRIER = 23000, /* in kernels */
     NCCL_SUCCESS = 0,
     NCCL_IN_PROGRESS = 7,
     NCCL_WINDOW_SYMMETRIC = 1,
@@ -87,9 +104,19 @@ enum {
       (void *to, size_t count, int dtype, int peer, nccl_comm comm, cu_stream stream))             \
     X(all_reduce, ncclAllReduce,                                                                   \
       (const void *send, void *recv, size_t count, int dtype, int op, nccl_comm comm,              \
+       cu_stream stream))                                                                          \
+    X(reduce_scatter, ncclReduceScatter,                                                           \
+      (const void *send, void *recv, size_t recv_count, int dtype, int op, nccl_comm comm,         \
+       cu_stream stream))                                                                          \
+    X(all_gather, ncclAllGather,                                                                   \
+      (const void *send, void *recv, size_t send_count, int dtype, nccl_comm comm,                 \
+       cu_stream stream))                                                                          \
+    X(broadcast, ncclBroadcast,                                                                    \
+      (const void *send, void *recv, size_t count, int dtype, int root, nccl_comm comm,            \
        cu_stream stream))
 
 #define NCCL_LATER_CALLS(X)                                                                        \
+    X(comm_revoke, ncclCommRevoke, (nccl_comm comm, int flags))                                    \
     X(lsa_pointer, ncclGetLsaDevicePointer,                                                        \
       (nccl_window window, size_t offset, int lsa_rank, void **at))                                \
     X(multimem_pointer, ncclGetLsaMultimemDevicePointer,                                           \
@@ -104,6 +131,7 @@ typedef struct nccl_library {
 #undef NCCL_MEMBER
     const char *(*error_text)(nccl_result result);
     const char *(*last_error)(nccl_comm comm);
+    nccl_team (*team_lsa)(nccl_comm comm);
     int version; /* 23007 for 2.30.7 */
     char file[256];
 } nccl_library;
@@ -111,6 +139,9 @@ typedef struct nccl_library {
 /* Local, once per process: the library that is loaded already (XLA's), else ORIEL_NCCL, else
  * libnccl.so.2. A failure is a sentence: none, too old. */
 oriel_status oriel_nccl_open(const nccl_library **nccl_p);
+
+/* With nothing decided. */
+nccl_config oriel_nccl_config(void);
 
 /* Fails with what NCCL says of `result`; ORIEL_OK for success. `comm` may be NULL. */
 oriel_status oriel_nccl_check(const nccl_library *nccl, nccl_comm comm, nccl_result result,

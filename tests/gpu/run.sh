@@ -64,8 +64,14 @@ c_part() {
     try kernel_2 "$build/tests/kernel" "$here/../.." 2
     try kernel_4 "$build/tests/kernel" "$here/../.." 4
     ORIEL_DIRECT=0 try kernel_staged_3 "$build/tests/kernel" "$here/../.." 3
+    try variants_2 "$build/tests/variants" 2 10000
+    ORIEL_GPU_CTAS=1024 try variants_grid_2 "$build/tests/variants" 2 0 grid
+    nccl variants_nccl_2 "$build/tests/variants" 2 10000
+    nccl variants_nccl_4 "$build/tests/variants" 4 1000
+    nccl variants_differ "$build/tests/variants" 2 0 differ
     # A client that is killed can leave the server sick: each of these has its own.
     mps_start
+    nccl variants_nccl_mps_2 "$build/oriel" run -n 2 -- "$build/tests/variants" 1 10000
     try mps_2 "$build/oriel" run -n 2 -- "$build/tests/ops" 1
     try mps_shared_2 "$build/oriel" run -n 2 -- "$build/tests/ops" 1 1
     try mps_shared_2x2 "$build/oriel" run -n 2 -- "$build/tests/ops" 2 1
@@ -76,11 +82,36 @@ c_part() {
     try hard_mps_3 "$build/oriel" run -n 3 -- "$build/tests/hard"
     ORIEL_DIRECT=0 try hard_staged_2 "$build/oriel" run -n 2 -- "$build/tests/hard"
     mps_stop
+    nccl_part
     with_mps_of_its_own killed mps_killed
     with_mps_of_its_own killed mps_killed_busy busy
+    for via in nccl lsa sym_peer; do
+        with_mps_of_its_own killed_via "$via"
+    done
     try sliced_2 "$build/oriel" run -n 2 -- "$build/tests/ops" 1 1 1
     killed sliced_killed
     killed sliced_killed_busy busy
+}
+
+# The same programs on the nccl fabric, and its own.
+nccl_part() {
+    export ORIEL_FABRIC=nccl ORIEL_NCCL="${NCCL_LIB:-libnccl.so.2}"
+    try nccl_2 "$build/tests/nccl" 2
+    try nccl_4 "$build/tests/nccl" 4
+    try nccl_threads_4 "$build/tests/ops" 4
+    try nccl_kernel_4 "$build/tests/kernel" "$here/../.." 4
+    mps_start
+    try nccl_mps_2 "$build/oriel" run -n 2 -- "$build/tests/nccl" 1
+    try nccl_mps_2x2 "$build/oriel" run -n 2 -- "$build/tests/nccl" 2
+    try nccl_mps_leave "$build/oriel" run -n 2 -- "$build/tests/nccl" 1 leave
+    try nccl_mps_shared_2 "$build/oriel" run -n 2 -- "$build/tests/ops" 1 1
+    try nccl_mps_shared_2x2 "$build/oriel" run -n 2 -- "$build/tests/ops" 2 1
+    try nccl_mps_kernel_2 "$build/oriel" run -n 2 -- "$build/tests/kernel" "$here/../.." 1
+    try nccl_hard_mps_2 "$build/oriel" run -n 2 -- "$build/tests/hard"
+    mps_stop
+    with_mps_of_its_own killed nccl_mps_killed
+    with_mps_of_its_own killed nccl_mps_killed_busy busy
+    unset ORIEL_FABRIC ORIEL_NCCL
 }
 
 with_mps_of_its_own() {
@@ -93,6 +124,16 @@ killed() {
     name=$1
     shift
     MUST="row context" WANT=137 try "$name" "$build/oriel" run --grace 20 -n 2 -- "$build/tests/killed" "$@"
+}
+
+# nccl NAME ...: with the nccl fabric, where its library is named.
+nccl() {
+    ORIEL_FABRIC=nccl ORIEL_NCCL=${NCCL_LIB:-libnccl.so.2} try "$@"
+}
+
+killed_via() {
+    MUST="row context" WANT=137 nccl "mps_killed_$1" "$build/oriel" run --grace 20 -n 2 -- \
+        "$build/tests/variants" 1 0 "killed_$1"
 }
 
 # Kernels of all ranks must run at the same time, so ranks are processes, which take turns:
@@ -145,6 +186,10 @@ jax_part() {
     ORIEL_GPU_ARENA=8M jax jax_kernel_no_room_2 2 jax_kernel.py right
     jax jax_op_2 2 jax_op.py
     XLA_FLAGS=--xla_gpu_graph_min_graph_size=1 jax jax_op_graphs_2 2 jax_op.py
+    jax jax_variants_2 2 jax_variants.py
+    XLA_FLAGS=--xla_gpu_graph_min_graph_size=1 jax jax_variants_graphs_2 2 jax_variants.py
+    ORIEL_FABRIC=nccl jax_nccl jax_variants_nccl_2 2 jax_variants.py
+    ORIEL_FABRIC=nccl XLA_FLAGS=--xla_gpu_graph_min_graph_size=1 jax_nccl jax_variants_nccl_graphs_2 2 jax_variants.py
     jax bench_initialize_2 2 jax_initialize.py
     jax jax_trace_2 2 jax_trace.py "$out/trace"
     jax jax_nvtx_2 2 jax_trace.py "$out/trace_nvtx" nvtx
@@ -159,6 +204,9 @@ jax_part() {
     random 4 2
     random 8 3
     jax_nccl jax_overlap_2 2 jax_overlap.py
+    ORIEL_FABRIC=nccl jax_nccl nccl_jax_ops_2 2 jax_ops.py
+    ORIEL_FABRIC=nccl jax_nccl nccl_jax_kernel_2 2 jax_kernel.py
+    ORIEL_FABRIC=nccl jax_nccl nccl_jax_replay_2 2 jax_replay.py
     # Room for NCCL's CTAs, 32 of each rank, beside all of oriel's.
     ORIEL_GPU_CTAS=64 jax_nccl jax_overlap_reserve_2 2 jax_overlap.py 1000
     mps_stop
@@ -184,12 +232,15 @@ bench_part() {
     try bench_4 "$build/tests/bench" 4
     try bench_nccl_2 "$build/tests/bench_nccl" 2 "${NCCL_LIB:-libnccl.so.2}"
     try bench_nccl_4 "$build/tests/bench_nccl" 4 "${NCCL_LIB:-libnccl.so.2}"
+    ORIEL_FABRIC=nccl try bench_nccl_fabric_2 "$build/tests/bench_nccl" 2 "${NCCL_LIB:-libnccl.so.2}"
+    ORIEL_FABRIC=nccl try bench_nccl_fabric_4 "$build/tests/bench_nccl" 4 "${NCCL_LIB:-libnccl.so.2}"
     try bench_kernel_2 "$build/tests/kernel" "$here/../.." 2 1
     try bench_kernel_4 "$build/tests/kernel" "$here/../.." 4 1
     try bench_sms_2 "$build/tests/sms" 2
     mps_start
     try bench_kernel_mps_2 "$build/oriel" run -n 2 -- "$build/tests/kernel" "$here/../.." 1 1
     try bench_mps_2 "$build/oriel" run -n 2 -- "$build/tests/bench" 1 1
+    ORIEL_FABRIC=nccl try bench_nccl_fabric_mps_2 "$build/oriel" run -n 2 -- "$build/tests/bench_nccl" 1 "${NCCL_LIB:-libnccl.so.2}"
     try bench_nccl_mps_2 "$build/oriel" run -n 2 -- "$build/tests/bench_nccl" 1 "${NCCL_LIB:-libnccl.so.2}"
     mps_stop
 }
