@@ -11,7 +11,6 @@ import ctypes
 import functools
 import json
 import os
-import pathlib
 import sys
 
 import jax
@@ -19,6 +18,8 @@ import numpy as np
 from jax import lax
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
+
+from oriel import _wheels
 
 MARK = "oriel-verify "
 AXIS = "x"
@@ -48,8 +49,9 @@ def find_nccl():
     """The NCCL that XLA calls in this process, or would: {version, file}, or None. Several
     may be loaded; the loader gives XLA the first, which is one that was preloaded."""
     loaded = functools.partial(ctypes.CDLL, "libnccl.so.2", os.RTLD_NOLOAD | os.RTLD_NOW)
-    wheels = [functools.partial(ctypes.CDLL, file) for file in _in_wheels()]
-    for load in (loaded, *wheels, functools.partial(ctypes.CDLL, "libnccl.so.2")):
+    places = [_wheels.nccl(), "libnccl.so.2"]  # XLA's plugin looks beside itself first
+    others = [functools.partial(ctypes.CDLL, file) for file in places if file]
+    for load in (loaded, *others):
         version = ctypes.c_int()
         try:
             library = load()
@@ -75,12 +77,6 @@ def _file_of(function):
     found = _Symbol()
     ctypes.CDLL(None).dladdr(ctypes.cast(function, ctypes.c_void_p), ctypes.byref(found))
     return os.fsdecode(found.file or b"")
-
-
-def _in_wheels():
-    """XLA's plugin looks beside itself before it asks the loader."""
-    folders = (pathlib.Path(folder) / "nvidia" for folder in sys.path if folder)
-    return [str(file) for folder in folders for file in sorted(folder.glob("*/lib/libnccl.so.2"))]
 
 
 # ---- work ------------------------------------------------------------------------------
