@@ -186,7 +186,6 @@ jax_part() {
     ORIEL_GPU_ARENA=8M jax jax_kernel_no_room_2 2 jax_kernel.py right
     jax jax_op_2 2 jax_op.py
     XLA_FLAGS=--xla_gpu_graph_min_graph_size=1 jax jax_op_graphs_2 2 jax_op.py
-    jax jax_variants_2 2 jax_variants.py
     XLA_FLAGS=--xla_gpu_graph_min_graph_size=1 jax jax_variants_graphs_2 2 jax_variants.py
     ORIEL_FABRIC=nccl jax_nccl jax_variants_nccl_2 2 jax_variants.py
     ORIEL_FABRIC=nccl XLA_FLAGS=--xla_gpu_graph_min_graph_size=1 jax_nccl jax_variants_nccl_graphs_2 2 jax_variants.py
