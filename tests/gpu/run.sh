@@ -162,8 +162,21 @@ jax_nccl() {
     preload=
 }
 
+# verify NAME ARGUMENTS: XLA's own collectives; the command is looked for on PATH.
+verify() {
+    name=$1
+    shift
+    try "$name" env PATH="$build:$PATH" "$python" -m oriel verify --timeout 50 \
+        ${NCCL_LIB:+--nccl "$NCCL_LIB"} --keep-log "$out/$name.xla" "$@"
+}
+
 jax_part() {
     mps_start
+    verify verify_2 -n 2
+    verify verify_4 -n 4 --sizes 1M
+    # Where NCCL has no virtual memory it registers nothing, and says success.
+    NCCL_CUMEM_ENABLE=0 WANT=3 verify verify_no_windows_2 -n 2 --sizes 1M
+    WANT=77 verify verify_alone
     jax jax_ops_2 2 jax_ops.py
     jax jax_replay_2 2 jax_replay.py
     XLA_FLAGS=--xla_gpu_graph_min_graph_size=1 jax jax_graphs_2 2 jax_replay.py
