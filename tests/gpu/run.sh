@@ -191,8 +191,6 @@ jax_part() {
     jax jax_op_2 2 jax_op.py
     XLA_FLAGS=--xla_gpu_graph_min_graph_size=1 jax jax_op_graphs_2 2 jax_op.py
     XLA_FLAGS=--xla_gpu_graph_min_graph_size=1 jax jax_variants_graphs_2 2 jax_variants.py
-    ORIEL_FABRIC=nccl jax_nccl jax_variants_nccl_2 2 jax_variants.py
-    ORIEL_FABRIC=nccl XLA_FLAGS=--xla_gpu_graph_min_graph_size=1 jax_nccl jax_variants_nccl_graphs_2 2 jax_variants.py
     jax bench_initialize_2 2 jax_initialize.py
     jax jax_trace_2 2 jax_trace.py "$out/trace"
     jax jax_nvtx_2 2 jax_trace.py "$out/trace_nvtx" nvtx
@@ -223,6 +221,8 @@ nccl_jax_part() {
     jax_nccl nccl_jax_ops_2 2 jax_ops.py
     jax_nccl nccl_jax_kernel_2 2 jax_kernel.py
     jax_nccl nccl_jax_replay_2 2 jax_replay.py
+    jax_nccl nccl_jax_variants_2 2 jax_variants.py
+    XLA_FLAGS=--xla_gpu_graph_min_graph_size=1 jax_nccl nccl_jax_variants_graphs_2 2 jax_variants.py
     unset ORIEL_FABRIC
 }
 
