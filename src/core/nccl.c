@@ -70,11 +70,11 @@ static int share_ctas(const oriel_comm *comm)
     int shared = 0;
 
     for (int r = 0; r < comm->size; r++) {
-        int fellows = 0;
+        int fellows = 1;
         int each;
 
         for (int k = 0; k < comm->size; k++)
-            fellows += memcmp(ranks[r].gpu, ranks[k].gpu, sizeof ranks[r].gpu) == 0;
+            fellows += k != r && memcmp(ranks[r].gpu, ranks[k].gpu, sizeof ranks[r].gpu) == 0;
         each = ranks[r].sms * 10 / 11 / fellows;
         least = each < least ? each : least;
         shared |= fellows > 1;
