@@ -1,8 +1,13 @@
 /* How the processes of a job find each other. Every process says hello in the
- * key-value store; process 0, the lead, reads all hellos, makes the heap and
- * publishes where to fetch it (or why it could not); the others fetch it and say
- * whether they could; the lead publishes the outcome, so that all have the comm
- * or nobody has. Four messages per process, whatever the size of the job.
+ * key-value store; process 0 reads all hellos, makes the heap and publishes where
+ * to fetch it (or why it could not); the others fetch it and say whether they
+ * could; process 0 publishes the outcome, so that all have the comm or nobody has.
+ * Four messages per process, whatever the size of the job.
+ *
+ * On several machines process 0 also publishes who is where. The first process of
+ * each other machine is its lead: makes the heap there, connects to process 0 (the
+ * bridge) and publishes where the rest of its machine fetches that heap. Two more
+ * messages per process.
  *
  * A process that fails still comes to the meeting, to say so: the others fail
  * with its sentence instead of waiting for it. */
@@ -13,7 +18,7 @@
 
 #include "base/config.h"
 #include "base/sys.h"
-#include "core/comm.h"
+#include "core/bridge.h"
 #include "core/hash.h"
 #include "core/launcher.h"
 #include "core/store.h"
@@ -31,16 +36,29 @@ struct hello {
     char version[16];
     char boot[40]; /* empty: unknown */
     char net[40];
+    char host[64]; /* ORIEL_HOSTID */
     int32_t num_processes;
     int32_t local_ranks;
     uint32_t uid;
+    int32_t pid;
 };
 
 struct plan {
     uint64_t heap_bytes;
     struct report report;
     oriel_ticket ticket;
-    uint32_t unused; /* what travels has no padding: nothing of the stack goes along */
+    uint32_t num_machines; /* in process 0's */
+};
+
+/* Who is where, as process 0 found out. */
+struct place {
+    int16_t machine;
+    int16_t local_ranks;
+    int32_t pid;
+};
+struct places {
+    oriel_bridge_ticket bridge;
+    struct place of[HEAP_MAX_RANKS];
 };
 
 /* A meeting in the store: which one, and until when. */
@@ -54,8 +72,8 @@ struct meeting {
  * to hear that. */
 #define FOLLOWER_MARGIN_S 5.0
 
-/* Processes share memory when they run on one kernel and can reach each other's
- * abstract Unix sockets, which belong to a network namespace. */
+/* A machine: processes share memory when they run on one kernel and can reach each
+ * other's abstract Unix sockets, which belong to a network namespace. */
 static void name_host(struct hello *hello)
 {
     if (oriel_sys_now->read_line("/proc/sys/kernel/random/boot_id", hello->boot,
@@ -63,12 +81,20 @@ static void name_host(struct hello *hello)
         hello->boot[0] = '\0';
     if (oriel_sys_now->read_link("/proc/self/ns/net", hello->net, sizeof hello->net) != 0)
         hello->net[0] = '\0';
+    snprintf(hello->host, sizeof hello->host, "%s", oriel_config_string(ORIEL_OPT_HOSTID));
 }
 
 /* What is unknown may be the same. */
 static int is_same_place(const char *mine, const char *theirs, size_t len)
 {
     return mine[0] == '\0' || theirs[0] == '\0' || strncmp(mine, theirs, len) == 0;
+}
+
+static int is_same_machine(const struct hello *a, const struct hello *b)
+{
+    return is_same_place(a->boot, b->boot, sizeof a->boot) &&
+           is_same_place(a->net, b->net, sizeof a->net) &&
+           strncmp(a->host, b->host, sizeof a->host) == 0;
 }
 
 static struct report report_of(oriel_status status)
@@ -100,18 +126,13 @@ static oriel_status check_hello(int process, const struct hello *mine, const str
     st = status_of(&theirs->report);
     if (st != ORIEL_OK)
         return oriel_fail_in(st, "process %d", process);
-    if (!is_same_place(mine->boot, theirs->boot, sizeof mine->boot) ||
-        !is_same_place(mine->net, theirs->net, sizeof mine->net))
-        return oriel_fail(ORIEL_ERR_UNSUPPORTED,
-                          "process %d runs on another machine or in another network namespace than "
-                          "process 0; the host fabric shares memory within one machine",
-                          process);
     if (mine->num_processes != theirs->num_processes)
         return oriel_fail(ORIEL_ERR_MISMATCH,
                           "num_processes is %d on process 0 and %d on process "
                           "%d",
                           mine->num_processes, theirs->num_processes, process);
-    if (mine->uid != theirs->uid)
+    /* Elsewhere the secret alone says who belongs to the job. */
+    if (mine->uid != theirs->uid && is_same_machine(mine, theirs))
         return oriel_fail(ORIEL_ERR_AUTH, "process %d runs as uid %u, process 0 as uid %u", process,
                           theirs->uid, mine->uid);
     if (theirs->local_ranks < 1 || theirs->local_ranks > HEAP_MAX_RANKS)
@@ -182,12 +203,20 @@ static void show_cpus(heap_header *header)
 static void share_cores(oriel_comm *comm)
 {
     int cores = 0;
+    int ranks = 0;
+    int before = 0;
 
     for (int w = 0; w < CPU_WORDS; w++)
         cores += __builtin_popcountll(atomic_load(&comm->heap.header->cpus[w]));
-    comm->oversubscribed = comm->size > cores;
-    if (comm->oversubscribed && comm->num_processes > cores && oriel_cpu_count() == cores)
-        oriel_cpu_visit(comm->process % cores);
+    for (int p = 0; p < comm->num_processes; p++) {
+        int here = oriel_comm_is_here(comm, p);
+
+        ranks += here ? comm->heap.procs[p].local_ranks : 0;
+        before += here && p < comm->process;
+    }
+    comm->oversubscribed = ranks > cores;
+    if (comm->oversubscribed && comm->here > cores && oriel_cpu_count() == cores)
+        oriel_cpu_visit(before % cores);
 }
 
 static oriel_status join_heap(oriel_comm *comm)
@@ -198,6 +227,8 @@ static oriel_status join_heap(oriel_comm *comm)
     if (st != ORIEL_OK)
         return st;
     comm->joined = 1;
+    for (int p = 0; p < comm->num_processes; p++)
+        comm->here += oriel_comm_is_here(comm, p);
     comm->size = (int)comm->heap.header->num_ranks;
     comm->first_rank = proc->first_rank;
     comm->local_ranks = proc->local_ranks;
@@ -215,18 +246,39 @@ static oriel_status join_heap(oriel_comm *comm)
     return oriel_watch_start(comm);
 }
 
-static oriel_status lead_heap(oriel_comm *comm, const int *local_ranks)
+/* What is known of processes of other machines; more comes by the bridge. */
+static void place_all(oriel_comm *comm, const struct place *places)
+{
+    int machine = places[comm->process].machine;
+    int machines[HEAP_MAX_RANKS];
+
+    for (int p = 0; p < comm->num_processes; p++) {
+        machines[p] = places[p].machine;
+        if (machines[p] == machine)
+            continue;
+        comm->heap.procs[p].pid = places[p].pid;
+        atomic_store(&comm->heap.procs[p].state, PROC_ALIVE);
+    }
+    oriel_heap_place(&comm->heap, machines, machine, comm->process);
+}
+
+static oriel_status lead_heap(oriel_comm *comm, const struct place *places)
 {
     heap_header plan;
     oriel_segment segment;
-    oriel_status st = oriel_heap_plan(local_ranks, comm->num_processes, &plan);
+    int local_ranks[HEAP_MAX_RANKS];
+    oriel_status st;
 
+    for (int p = 0; p < comm->num_processes; p++)
+        local_ranks[p] = places[p].local_ranks;
+    st = oriel_heap_plan(local_ranks, comm->num_processes, &plan);
     if (st != ORIEL_OK)
         return st;
     st = comm->fabric->segment_create(plan.bytes, &segment);
     if (st != ORIEL_OK)
         return st;
     oriel_heap_format(segment, &plan, local_ranks, &comm->heap);
+    place_all(comm, places);
     if (comm->num_processes > 1) {
         st = comm->fabric->port_create(&comm->port);
         if (st != ORIEL_OK)
@@ -237,13 +289,32 @@ static oriel_status lead_heap(oriel_comm *comm, const int *local_ranks)
     return join_heap(comm);
 }
 
+/* What the hellos say. */
+struct census {
+    struct places places;
+    int num_machines;
+    struct hello leads[]; /* of the machines */
+};
+
+static void count(struct census *census, int process, const struct hello *hello)
+{
+    int machine = 0;
+
+    while (machine < census->num_machines && !is_same_machine(&census->leads[machine], hello))
+        machine++;
+    if (machine == census->num_machines)
+        census->leads[census->num_machines++] = *hello;
+    census->places.of[process] = (struct place){
+        .machine = (int16_t)machine, .local_ranks = (int16_t)hello->local_ranks, .pid = hello->pid};
+}
+
 /* Waits for all, whatever they say, so that nobody comes to a store that is gone. */
 static oriel_status collect_hellos(const struct meeting *meeting, const struct hello *mine,
-                                   int *local_ranks)
+                                   struct census *census)
 {
     struct report first = mine->report;
 
-    local_ranks[0] = mine->local_ranks;
+    count(census, 0, mine);
     for (int p = 1; p < mine->num_processes; p++) {
         struct hello theirs;
         oriel_status st = store_get(meeting, "hello", p, &theirs, sizeof theirs);
@@ -251,7 +322,7 @@ static oriel_status collect_hellos(const struct meeting *meeting, const struct h
         if (st == ORIEL_OK)
             st = check_hello(p, mine, &theirs);
         if (st == ORIEL_OK)
-            local_ranks[p] = theirs.local_ranks;
+            count(census, p, &theirs);
         else if (first.status == ORIEL_OK)
             first = report_of(st);
     }
@@ -275,21 +346,51 @@ static oriel_status collect_reports(const struct meeting *meeting, int num_proce
     return status_of(&first);
 }
 
+static void write_plan(const oriel_comm *comm, oriel_status st, struct plan *plan_p)
+{
+    *plan_p = (struct plan){
+        .report = report_of(st), .ticket = comm->lead, .heap_bytes = comm->heap.segment.bytes};
+}
+
+/* Process 0's part until the others are told. */
+static oriel_status lead_all(oriel_comm *comm, const struct meeting *meeting,
+                             const struct hello *mine, int *num_machines_p)
+{
+    size_t n = (size_t)comm->num_processes;
+    struct census *census = oriel_sys_now->alloc(sizeof *census + n * sizeof *mine);
+    oriel_status st;
+
+    if (census == NULL) {
+        struct hello theirs;
+
+        for (int p = 1; p < comm->num_processes; p++)
+            (void)store_get(meeting, "hello", p, &theirs, sizeof theirs);
+        return oriel_fail(ORIEL_ERR_SYSTEM, "out of memory for %d processes", comm->num_processes);
+    }
+    st = collect_hellos(meeting, mine, census);
+    if (st == ORIEL_OK)
+        st = lead_heap(comm, census->places.of);
+    if (st == ORIEL_OK && census->num_machines > 1)
+        st = oriel_bridge_open(comm, &census->places.bridge);
+    if (st == ORIEL_OK && census->num_machines > 1)
+        st = store_set(meeting, "places", 0, &census->places, sizeof census->places);
+    *num_machines_p = census->num_machines;
+    oriel_sys_now->release(census);
+    return st;
+}
+
 static oriel_status lead(oriel_comm *comm, const struct meeting *meeting, const struct hello *mine)
 {
-    struct plan plan = {0};
+    struct plan plan;
     struct report outcome;
-    int local_ranks[HEAP_MAX_RANKS];
-    oriel_status st = collect_hellos(meeting, mine, local_ranks);
+    int num_machines = 1;
+    oriel_status st = lead_all(comm, meeting, mine, &num_machines);
     oriel_status told;
 
-    if (st == ORIEL_OK)
-        st = lead_heap(comm, local_ranks);
     if (comm->num_processes == 1)
         return st;
-    plan.report = report_of(st);
-    plan.ticket = comm->lead;
-    plan.heap_bytes = comm->heap.segment.bytes;
+    write_plan(comm, st, &plan);
+    plan.num_machines = (uint32_t)num_machines;
     told = store_set(meeting, "plan", 0, &plan, sizeof plan);
     if (st != ORIEL_OK || told != ORIEL_OK)
         return st != ORIEL_OK ? status_of(&plan.report) : told;
@@ -323,6 +424,49 @@ static oriel_status attach(oriel_comm *comm, const struct meeting *meeting, cons
     return join_heap(comm);
 }
 
+/* The lead of another machine than process 0's. */
+static oriel_status lead_machine(oriel_comm *comm, const struct meeting *meeting,
+                                 const struct places *places)
+{
+    struct plan plan;
+    oriel_status st = lead_heap(comm, places->of);
+    oriel_status told;
+
+    if (st == ORIEL_OK)
+        st = oriel_bridge_join(comm, &places->bridge, meeting->deadline);
+    write_plan(comm, st, &plan);
+    told = store_set(meeting, "heap", comm->process, &plan, sizeof plan);
+    return st != ORIEL_OK ? status_of(&plan.report) : told;
+}
+
+/* One of several machines: process 0's heap is of use on its own alone. */
+static oriel_status attach_here(oriel_comm *comm, const struct meeting *meeting,
+                                const struct plan *of_process_0)
+{
+    struct places *places = oriel_sys_now->alloc(sizeof *places);
+    struct plan plan = *of_process_0;
+    int first = 0;
+    oriel_status st;
+
+    if (places == NULL)
+        return oriel_fail(ORIEL_ERR_SYSTEM, "out of memory for %d processes", comm->num_processes);
+    st = store_get(meeting, "places", 0, places, sizeof *places);
+    while (st == ORIEL_OK && places->of[first].machine != places->of[comm->process].machine)
+        first++;
+    if (st == ORIEL_OK && first == comm->process) {
+        st = lead_machine(comm, meeting, places);
+    } else if (st == ORIEL_OK) {
+        if (first > 0)
+            st = store_get(meeting, "heap", first, &plan, sizeof plan);
+        if (st == ORIEL_OK)
+            st = status_of(&plan.report);
+        if (st == ORIEL_OK)
+            st = attach(comm, meeting, &plan);
+    }
+    oriel_sys_now->release(places);
+    return st;
+}
+
 static oriel_status follow(oriel_comm *comm, const struct meeting *meeting,
                            const struct hello *mine)
 {
@@ -337,7 +481,10 @@ static oriel_status follow(oriel_comm *comm, const struct meeting *meeting,
         return status_of(&mine->report);
     if (st == ORIEL_OK && plan.report.status != ORIEL_OK)
         return status_of(&plan.report);
-    joined = report_of(st == ORIEL_OK ? attach(comm, meeting, &plan) : st);
+    if (st == ORIEL_OK)
+        st = plan.num_machines > 1 ? attach_here(comm, meeting, &plan)
+                                   : attach(comm, meeting, &plan);
+    joined = report_of(st);
     st = store_set(meeting, "joined", comm->process, &joined, sizeof joined);
     if (st == ORIEL_OK)
         st = store_get(meeting, "outcome", 0, &outcome, sizeof outcome);
@@ -454,7 +601,8 @@ static void say_hello(const oriel_comm *comm, const oriel_comm_params *params, o
     *hello_p = (struct hello){.report = report_of(mine),
                               .num_processes = comm->num_processes,
                               .local_ranks = params->local_ranks,
-                              .uid = (uint32_t)geteuid()};
+                              .uid = (uint32_t)geteuid(),
+                              .pid = (int32_t)getpid()};
     snprintf(hello_p->version, sizeof hello_p->version, "%s", ORIEL_VERSION_STRING);
     if (comm->num_processes > 1)
         name_host(hello_p);

@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "base/sys.h"
 #include "core/arena.h"
+#include "core/bridge.h"
 #include "core/device.h"
 #include "core/launcher.h"
 
@@ -78,6 +79,7 @@ static void comm_free(oriel_comm *comm)
         oriel_comm_ring_all(comm);
     }
     oriel_watch_stop(comm);
+    oriel_bridge_close(comm);
     if (!oriel_devices_close(comm))
         return;
     oriel_windows_free(comm);

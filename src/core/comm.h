@@ -17,6 +17,7 @@ struct oriel_group {
     int n;
     int num_procs;
     int one_process; /* all members live in this process */
+    int spans;       /* not all on one machine: memory is not shared */
     int owned;       /* freed with the comm, not by oriel_group_destroy */
     int *ranks;
     int *procs;               /* distinct processes of the members */
@@ -47,6 +48,7 @@ struct oriel_comm {
     int pid; /* a forked child has the object, but not the comm */
     int process;
     int num_processes;
+    int here; /* processes on this machine */
     int first_rank;
     int local_ranks;
     int size;
@@ -60,11 +62,13 @@ struct oriel_comm {
     uint64_t token; /* what others look for to see whether they can read this memory */
 
     oriel_port port;   /* lead, and processes of GPUs: where peers fetch segments */
-    oriel_ticket lead; /* how to reach that port */
+    oriel_ticket lead; /* how to reach the machine's lead */
     int serves;        /* wants a port: its ranks are GPUs */
     int has_port;
 
     struct oriel_devices *_Atomic devices; /* ranks that are GPUs; NULL: they are CPUs */
+
+    struct oriel_bridge *bridge; /* a machine's lead, where there are several: see bridge.c */
 
     pthread_t watch;
     int watch_wake;         /* eventfd that wakes the watch thread ... */
@@ -156,8 +160,23 @@ const heap_abort *oriel_comm_abort_record(const oriel_comm *comm);
 /* Collective over processes, bounded by `timeout_s`: returns the largest status
  * anybody brought, the same everywhere. */
 oriel_status oriel_comm_agree(oriel_comm *comm, oriel_status mine, double timeout_s);
+/* The same, and what process 0 has in `data` is there on all: at most HEAP_TEXT bytes. */
+oriel_status oriel_comm_share(oriel_comm *comm, oriel_status mine, void *data, size_t bytes,
+                              double timeout_s);
+/* Local: whether a process is on this machine, so that memory can be shared with it. */
+static inline int oriel_comm_is_here(const oriel_comm *comm, int process)
+{
+    return comm->heap.procs[process].machine == (int)comm->heap.header->machine;
+}
 /* Local: the process that `process` waits for there; -1: it does not wait. */
 int oriel_control_missing(const oriel_heap *heap, int process);
+/* For the bridge, in a round that is open: a process of another machine has come; all
+ * processes have; the bridge has. */
+uint32_t oriel_control_round(const oriel_comm *comm);
+void oriel_control_come(oriel_comm *comm, int process, uint32_t round, oriel_status status,
+                        const char *text);
+int oriel_control_complete(const oriel_comm *comm, uint32_t round);
+void oriel_control_arrive(oriel_comm *comm);
 oriel_status oriel_watch_start(oriel_comm *comm);
 void oriel_watch_stop(oriel_comm *comm);
 

@@ -312,6 +312,8 @@ oriel_status oriel_devices_connect(oriel_comm *comm)
     for (int r = 0; r < comm->size && st == ORIEL_OK; r++) {
         int local = r - comm->first_rank;
 
+        if (!oriel_comm_is_here(comm, comm->heap.ranks[r].process))
+            continue;
         st = check_reach(comm, r);
         if (st == ORIEL_OK && local >= 0 && local < comm->local_ranks)
             st = oriel_cuda_memory_open(&devices->ranks[local].heap, devices->gpus,

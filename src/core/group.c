@@ -50,6 +50,9 @@ static void find_procs(oriel_group *group)
         if (!known)
             group->procs[group->num_procs++] = process;
     }
+    for (int k = 0; k < group->num_procs; k++)
+        group->spans |=
+            comm->heap.procs[group->procs[k]].machine != comm->heap.procs[group->procs[0]].machine;
     group->one_process = group->num_procs == 1 && group->procs[0] == comm->process;
 }
 

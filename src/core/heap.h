@@ -1,5 +1,6 @@
 /* The layout of a comm's heap: one shared segment per machine that every
- * process maps. Positions are offsets, since each process maps it elsewhere.
+ * process there maps. It has entries for all ranks and processes of the world. Positions are
+ * offsets, since each process maps it elsewhere.
  *
  *   header | processes | ranks (trace rings) | styles | buckets (cells) | pools
  *
@@ -43,11 +44,13 @@ typedef struct heap_proc {
     int32_t pid;
     int32_t first_rank;
     int32_t local_ranks;
+    int32_t machine;        /* what stands here of processes of another comes by its bridge */
     _Atomic uint32_t reads; /* it can read the memory of all others, see reads.c */
     uint64_t token_at;      /* where others find `token` in its memory */
     uint64_t token;
     oriel_ticket ticket;          /* processes of GPUs: where their segments are to be had */
-    char vote_text[2][HEAP_TEXT]; /* why it voted against, for even and odd rounds */
+    uint32_t vote[2];             /* its status, for even and odd rounds ... */
+    char vote_text[2][HEAP_TEXT]; /* ... and why it voted against */
     /* A line of their own: it stays in every ringer's cache while nobody sleeps. */
     HEAP_ALIGNED _Atomic uint32_t sleepers; /* threads that sleep, or are about to */
     _Atomic uint32_t bell;                  /* futex: changes when somebody sleeps and may go on */
@@ -183,7 +186,11 @@ typedef struct heap_header {
     uint64_t bytes;
     uint32_t num_processes;
     uint32_t num_ranks;
-    uint32_t direct; /* direct mode allowed */
+    uint32_t num_machines;
+    uint32_t machine; /* whose heap this is */
+    uint32_t parties; /* of a meeting: the machine's processes, and its bridge */
+    uint32_t lead;    /* the process that made it */
+    uint32_t direct;  /* direct mode allowed */
     uint32_t num_blocks;
     uint32_t num_channels;
     uint32_t num_lanes;
@@ -194,6 +201,7 @@ typedef struct heap_header {
     uint64_t procs_at, ranks_at, styles_at, buckets_at, pools_at, pool_bytes;
     HEAP_ALIGNED _Atomic uint64_t control; /* process barrier: see control.c */
     _Atomic uint32_t control_vote[2];
+    char shared[HEAP_TEXT];               /* by process 0: see oriel_comm_share */
     _Atomic uint64_t window_bytes;        /* what the window being made was asked for */
     HEAP_ALIGNED _Atomic uint32_t parked; /* calls that wait for a resource */
     HEAP_ALIGNED heap_abort abort;
@@ -216,6 +224,8 @@ oriel_status oriel_heap_plan(const int *local_ranks, int num_processes, heap_hea
 /* Lead: lays the heap out in a fresh, zeroed segment. */
 void oriel_heap_format(oriel_segment segment, const heap_header *plan, const int *local_ranks,
                        oriel_heap *heap_p);
+/* Lead, before anybody else sees it: who is on which machine, and which one this is. */
+void oriel_heap_place(oriel_heap *heap, const int *machines, int machine, int lead);
 /* Others: finds its way in a segment the lead has formatted. */
 oriel_status oriel_heap_open(oriel_segment segment, oriel_heap *heap_p);
 

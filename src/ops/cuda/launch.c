@@ -394,7 +394,7 @@ oriel_status oriel_launch_describe(oriel_group *group, int rank, oriel_kernel_ca
 
 oriel_status oriel_launch(oriel_group *group, int rank, const oriel_op *op, void *stream)
 {
-    oriel_status st = oriel_op_check(group, rank, op);
+    oriel_status st = oriel_op_check_on(group, rank, op);
 
     if (st == ORIEL_OK)
         st = check_devices(group, op);
@@ -405,7 +405,7 @@ oriel_status oriel_launch_ragged(oriel_group *group, int rank, const oriel_op *o
                                  const oriel_ragged_on *ragged, void *stream)
 {
     static const oriel_op member = {.kind = ORIEL_KIND_BARRIER};
-    oriel_status st = oriel_op_check(group, rank, &member); /* no more than the rank */
+    oriel_status st = oriel_op_check_on(group, rank, &member); /* no more than the rank */
 
     if (st == ORIEL_OK && !oriel_dtype_known(op->dtype))
         st = oriel_fail(ORIEL_ERR_INVALID, "dtype is %d, which is none", (int)op->dtype);
