@@ -12,13 +12,26 @@
 
 enum { VALUE_BYTES = 512, NAME_BYTES = 64, WARNED_MAX = 64 };
 
-enum kind { KIND_SECONDS, KIND_BYTES, KIND_INTEGER, KIND_LEVEL, KIND_TEXT, KIND_SECRET };
+enum kind { KIND_SECONDS, KIND_BYTES, KIND_INTEGER, KIND_CHOICE, KIND_TEXT, KIND_SECRET };
+
+static const char *level_choice(int i)
+{
+    return i <= ORIEL_LOG_DEBUG ? oriel_log_level_name((enum oriel_log_level)i) : NULL;
+}
+
+static const char *fabric_choice(int i)
+{
+    static const char *const names[] = {"auto", "cuda", "nccl"};
+
+    return i < 3 ? names[i] : NULL;
+}
 
 static const struct {
     const char *name;
     const char *fallback;
     enum kind kind;
-    double min, max; /* of a number */
+    double min, max;              /* of a number */
+    const char *(*choice)(int i); /* the names that are possible, then NULL */
     const char *help;
 } table[ORIEL_OPT_COUNT] = {
     [ORIEL_OPT_TIMEOUT] = {.name = "ORIEL_TIMEOUT",
@@ -82,7 +95,8 @@ static const struct {
                                  "used when touched (K, M, G)"},
     [ORIEL_OPT_LOG] = {.name = "ORIEL_LOG",
                        .fallback = "warn",
-                       .kind = KIND_LEVEL,
+                       .kind = KIND_CHOICE,
+                       .choice = level_choice,
                        .help = "what is printed on stderr: error, warn, info or debug"},
     [ORIEL_OPT_PROCESS_ID] = {.name = "ORIEL_PROCESS_ID",
                               .fallback = "",
@@ -124,6 +138,12 @@ static const struct {
                         .fallback = "",
                         .kind = KIND_TEXT,
                         .help = "file of NCCL, where none is loaded; empty: libnccl.so.2"},
+    [ORIEL_OPT_FABRIC] = {.name = "ORIEL_FABRIC",
+                          .fallback = "auto",
+                          .kind = KIND_CHOICE,
+                          .choice = fabric_choice,
+                          .help = "how GPU ranks reach each other's memory: cuda, nccl, or auto, "
+                                  "which is cuda; the same on all"},
     [ORIEL_OPT_CACHE] = {.name = "ORIEL_CACHE",
                          .fallback = "",
                          .kind = KIND_TEXT,
@@ -209,10 +229,10 @@ static int parse_number(int id, const char *text, double *number_p)
     return 0;
 }
 
-static int parse_level(const char *text, double *number_p)
+static int parse_choice(int id, const char *text, double *number_p)
 {
-    for (int i = 0; i <= ORIEL_LOG_DEBUG; i++) {
-        if (strcmp(text, oriel_log_level_name((enum oriel_log_level)i)) == 0) {
+    for (int i = 0; table[id].choice(i) != NULL; i++) {
+        if (strcmp(text, table[id].choice(i)) == 0) {
             *number_p = i;
             return 0;
         }
@@ -230,13 +250,27 @@ static int parse(int id, const char *text, double *number_p)
     case KIND_BYTES:
     case KIND_INTEGER:
         return parse_number(id, text, number_p);
-    case KIND_LEVEL:
-        return parse_level(text, number_p);
+    case KIND_CHOICE:
+        return parse_choice(id, text, number_p);
     case KIND_TEXT:
     case KIND_SECRET:
         break;
     }
     return strlen(text) < VALUE_BYTES ? 0 : -1;
+}
+
+static oriel_status refuse_choice(int id, const char *text)
+{
+    char choices[80] = "";
+
+    for (int i = 0; table[id].choice(i) != NULL; i++) {
+        size_t used = strlen(choices);
+
+        snprintf(choices + used, sizeof choices - used, "%s%s", i > 0 ? ", " : "",
+                 table[id].choice(i));
+    }
+    return oriel_fail(ORIEL_ERR_INVALID, "%s=\"%.80s\" is none of %s", table[id].name, text,
+                      choices);
 }
 
 static oriel_status refuse(int id, const char *text)
@@ -250,9 +284,8 @@ static oriel_status refuse(int id, const char *text)
         return oriel_fail(ORIEL_ERR_INVALID, "%s=\"%.80s\" is not a %s from %g to %g", name, text,
                           table[id].kind == KIND_INTEGER ? "whole number" : "number", table[id].min,
                           table[id].max);
-    case KIND_LEVEL:
-        return oriel_fail(ORIEL_ERR_INVALID, "%s=\"%.80s\" is none of error, warn, info, debug",
-                          name, text);
+    case KIND_CHOICE:
+        return refuse_choice(id, text);
     case KIND_TEXT:
     case KIND_SECRET:
         break;

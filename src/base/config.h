@@ -26,6 +26,7 @@ enum oriel_option_id {
     ORIEL_OPT_FAULT,
     ORIEL_OPT_NVRTC,           /* a file */
     ORIEL_OPT_NCCL,            /* a file */
+    ORIEL_OPT_FABRIC,          /* auto, cuda, nccl */
     ORIEL_OPT_CACHE,           /* a folder */
     ORIEL_OPT_GPU_CTAS,        /* of all ranks on one GPU */
     ORIEL_OPT_GPU_KERNEL_CTAS, /* the same, for kernels of one's own */

@@ -22,6 +22,7 @@
 #include "core/hash.h"
 #include "core/launcher.h"
 #include "core/store.h"
+#include "fabric/nccl_links.h"
 
 enum { HEAP_ID = 0, TRIES = 2 };
 
@@ -47,6 +48,7 @@ struct plan {
     uint64_t heap_bytes;
     struct report report;
     oriel_ticket ticket;
+    nccl_id nccl;
     uint32_t num_machines; /* in process 0's */
 };
 
@@ -348,8 +350,10 @@ static oriel_status collect_reports(const struct meeting *meeting, int num_proce
 
 static void write_plan(const oriel_comm *comm, oriel_status st, struct plan *plan_p)
 {
-    *plan_p = (struct plan){
-        .report = report_of(st), .ticket = comm->lead, .heap_bytes = comm->heap.segment.bytes};
+    *plan_p = (struct plan){.report = report_of(st),
+                            .ticket = comm->lead,
+                            .nccl = comm->nccl_id,
+                            .heap_bytes = comm->heap.segment.bytes};
 }
 
 /* Process 0's part until the others are told. */
@@ -372,6 +376,9 @@ static oriel_status lead_all(oriel_comm *comm, const struct meeting *meeting,
         st = lead_heap(comm, census->places.of);
     if (st == ORIEL_OK && census->num_machines > 1)
         st = oriel_bridge_open(comm, &census->places.bridge);
+    /* Between machines GPU memory moves by NCCL, whatever the fabric. */
+    if (st == ORIEL_OK && (comm->wants_nccl || (census->num_machines > 1 && comm->serves)))
+        st = oriel_nccl_id(&comm->nccl_id);
     if (st == ORIEL_OK && census->num_machines > 1)
         st = store_set(meeting, "places", 0, &census->places, sizeof census->places);
     *num_machines_p = census->num_machines;
@@ -407,6 +414,7 @@ static oriel_status attach(oriel_comm *comm, const struct meeting *meeting, cons
     oriel_status st;
 
     comm->lead = plan->ticket;
+    comm->nccl_id = plan->nccl;
     st = comm->fabric->segment_fetch(&plan->ticket, HEAP_ID, plan->heap_bytes,
                                      meeting->deadline - oriel_now(), &segment);
     if (st != ORIEL_OK)
@@ -453,6 +461,7 @@ static oriel_status attach_here(oriel_comm *comm, const struct meeting *meeting,
     st = store_get(meeting, "places", 0, places, sizeof *places);
     while (st == ORIEL_OK && places->of[first].machine != places->of[comm->process].machine)
         first++;
+    comm->nccl_id = plan.nccl;
     if (st == ORIEL_OK && first == comm->process) {
         st = lead_machine(comm, meeting, places);
     } else if (st == ORIEL_OK) {

@@ -8,6 +8,7 @@
 #include "core/bridge.h"
 #include "core/device.h"
 #include "core/launcher.h"
+#include "core/nccl.h"
 
 /* A launcher is asked only by who says nothing at all about its place. */
 static oriel_status complete_place(oriel_comm_params *params)
@@ -135,6 +136,8 @@ static oriel_comm *comm_new(const oriel_comm_params *params)
     comm->process = params->process_id;
     comm->num_processes = params->num_processes;
     comm->serves = params->num_processes > 1 && params->devices != NULL;
+    comm->wants_nccl =
+        params->devices != NULL && strcmp(oriel_config_string(ORIEL_OPT_FABRIC), "nccl") == 0;
     comm->cache = oriel_cache_bytes();
     comm->timeout = params->timeout_s;
     comm->warn_after = oriel_config_number(ORIEL_OPT_WARN_AFTER);
@@ -199,6 +202,8 @@ oriel_status oriel_comm_destroy(oriel_comm *comm)
         return ORIEL_OK;
     if (!oriel_comm_aborted(comm))
         st = oriel_comm_agree(comm, ORIEL_OK, comm->timeout);
+    if (st == ORIEL_OK)
+        st = oriel_nccl_part(comm);
     comm_free(comm);
     return st;
 }

@@ -5,6 +5,7 @@
 #include <pthread.h>
 
 #include "core/heap.h"
+#include "fabric/nccl_library.h"
 
 enum { COMM_MAX_SEGMENTS = 256 };
 
@@ -18,7 +19,10 @@ struct oriel_group {
     int num_procs;
     int one_process; /* all members live in this process */
     int spans;       /* not all on one machine: memory is not shared */
-    int owned;       /* freed with the comm, not by oriel_group_destroy */
+    int each;        /* members of a machine, where those of one stand together and all have as
+                      * many; else 1 */
+    struct oriel_group *_Atomic here; /* those of this machine, if it spans: see span.c */
+    int owned;                        /* freed with the comm, not by oriel_group_destroy */
     int *ranks;
     int *procs;               /* distinct processes of the members */
     size_t room;              /* bytes of payload that a lane of the group takes from each member */
@@ -65,6 +69,8 @@ struct oriel_comm {
     oriel_ticket lead; /* how to reach the machine's lead */
     int serves;        /* wants a port: its ranks are GPUs */
     int has_port;
+    int wants_nccl;  /* the fabric of its GPUs: see nccl.h */
+    nccl_id nccl_id; /* of its communicator, from process 0 */
 
     struct oriel_devices *_Atomic devices; /* ranks that are GPUs; NULL: they are CPUs */
 

@@ -7,6 +7,7 @@
 #include "base/config.h"
 #include "base/sys.h"
 #include "core/names.h"
+#include "core/nccl.h"
 #include "core/nvtx.h"
 #include "core/trace.h"
 #include "fabric/port.h"
@@ -74,12 +75,23 @@ static uint64_t plan_heap(oriel_devices *devices, int size)
 
 /* Options that lay out the heap or say how many CTAs meet. */
 static const enum oriel_option_id common_options[HEAP_GPU_OPTIONS] = {
-    ORIEL_OPT_GPU_CTAS, ORIEL_OPT_GPU_KERNEL_CTAS, ORIEL_OPT_GPU_STAGE, ORIEL_OPT_GPU_ARENA};
+    ORIEL_OPT_GPU_CTAS, ORIEL_OPT_GPU_KERNEL_CTAS, ORIEL_OPT_GPU_STAGE, ORIEL_OPT_GPU_ARENA,
+    ORIEL_OPT_FABRIC};
 
-static void show_options(heap_rank *shown)
+static void show_options(const oriel_comm *comm, heap_rank *shown)
 {
     for (int i = 0; i < HEAP_GPU_OPTIONS; i++)
-        shown->gpu_options[i] = (uint64_t)oriel_config_number(common_options[i]);
+        shown->gpu_options[i] = common_options[i] == ORIEL_OPT_FABRIC
+                                    ? (uint64_t)comm->wants_nccl
+                                    : (uint64_t)oriel_config_number(common_options[i]);
+}
+
+static void print_value(enum oriel_option_id option, uint64_t value, char *out, size_t len)
+{
+    if (option == ORIEL_OPT_FABRIC)
+        snprintf(out, len, "%s", value ? "nccl" : "cuda");
+    else
+        snprintf(out, len, "%llu", (unsigned long long)value);
 }
 
 static oriel_status check_options(const oriel_comm *comm)
@@ -89,15 +101,17 @@ static oriel_status check_options(const oriel_comm *comm)
     for (int i = 0; i < HEAP_GPU_OPTIONS; i++) {
         for (int r = 0; r < comm->size; r++) {
             const heap_rank *other = &comm->heap.ranks[r];
+            char mine[24], theirs[24];
             oriel_option option;
 
             if (other->gpu_options[i] == own->gpu_options[i])
                 continue;
             oriel_option_get(common_options[i], &option);
+            print_value(common_options[i], own->gpu_options[i], mine, sizeof mine);
+            print_value(common_options[i], other->gpu_options[i], theirs, sizeof theirs);
             return oriel_fail(ORIEL_ERR_MISMATCH,
-                              "%s is %llu on rank %d and %llu on rank %d: set it alike on all",
-                              option.name, (unsigned long long)own->gpu_options[i],
-                              comm->first_rank, (unsigned long long)other->gpu_options[i], r);
+                              "%s is %s on rank %d and %s on rank %d: set it alike on all",
+                              option.name, mine, comm->first_rank, theirs, r);
         }
     }
     return ORIEL_OK;
@@ -162,6 +176,36 @@ static oriel_status fill_table(const oriel_comm *comm, oriel_device_rank *rank)
     return st;
 }
 
+/* All ranks of a process have the same addresses. */
+static void see_heap(oriel_devices *devices, int rank, cu_ptr base)
+{
+    for (int i = 0; i < devices->num_ranks; i++)
+        devices->ranks[i].heaps[rank] = base;
+}
+
+static oriel_status make_heap(const oriel_comm *comm, oriel_device_rank *rank)
+{
+    size_t bytes = plan_heap(comm->devices, comm->size);
+    const nccl_library *nccl;
+    oriel_status st;
+
+    if (!comm->wants_nccl)
+        return oriel_cuda_memory_create(rank->gpu, bytes, &rank->heap);
+    st = oriel_nccl_open(&nccl);
+    rank->heap = (oriel_cuda_memory){.bytes = bytes, .fd = -1};
+    return st == ORIEL_OK ? oriel_nccl_memory_create(nccl, rank->gpu, bytes, &rank->heap.base) : st;
+}
+
+static void free_heap(const oriel_comm *comm, oriel_device_rank *rank)
+{
+    const nccl_library *nccl;
+
+    if (!comm->wants_nccl)
+        oriel_cuda_memory_close(&rank->heap);
+    else if (rank->heap.base != 0 && oriel_nccl_open(&nccl) == ORIEL_OK)
+        oriel_nccl_memory_free(nccl, rank->gpu, rank->heap.base);
+}
+
 static oriel_status prepare_rank(oriel_comm *comm, int local, int ordinal)
 {
     oriel_devices *devices = comm->devices;
@@ -172,14 +216,14 @@ static oriel_status prepare_rank(oriel_comm *comm, int local, int ordinal)
     if (st == ORIEL_OK)
         st = oriel_device_code_load(rank->gpu, &rank->code);
     if (st == ORIEL_OK)
-        st = oriel_cuda_memory_create(rank->gpu, plan_heap(devices, comm->size), &rank->heap);
+        st = make_heap(comm, rank);
     if (st != ORIEL_OK)
         return st;
     memcpy(shown->gpu, rank->gpu->uuid.bytes, sizeof shown->gpu);
     shown->sms = rank->gpu->sms;
-    show_options(shown);
+    show_options(comm, shown);
     shown->device_bytes = rank->heap.bytes;
-    devices->heaps[comm->first_rank + local] = rank->heap.base;
+    see_heap(devices, comm->first_rank + local, rank->heap.base);
     return ORIEL_OK;
 }
 
@@ -204,6 +248,11 @@ oriel_status oriel_devices_prepare(oriel_comm *comm, const int *ordinals)
 
     if (ordinals == NULL)
         return ORIEL_OK;
+    if (comm->wants_nccl && comm->heap.header->num_machines > 1)
+        return oriel_fail(ORIEL_ERR_UNSUPPORTED,
+                          "ORIEL_FABRIC=nccl in a world on %u machines: there the fabric is cuda "
+                          "within each machine, and NCCL is between them anyway",
+                          comm->heap.header->num_machines);
     if (comm->size > DEVICE_RANKS)
         return oriel_fail(ORIEL_ERR_UNSUPPORTED, "%d ranks on GPUs; at most %d are supported",
                           comm->size, DEVICE_RANKS);
@@ -275,8 +324,26 @@ static oriel_status map_heap(oriel_comm *comm, int rank)
         st = oriel_cuda_memory_open(&devices->mapped[rank], devices->gpus, devices->num_gpus);
     if (st != ORIEL_OK)
         return oriel_fail_in(st, "the device memory of rank %d (process %d)", rank, shown->process);
-    devices->heaps[rank] = devices->mapped[rank].base;
+    see_heap(devices, rank, devices->mapped[rank].base);
     return ORIEL_OK;
+}
+
+static oriel_status map_heaps(oriel_comm *comm, oriel_status st)
+{
+    oriel_devices *devices = comm->devices;
+
+    for (int r = 0; r < comm->size && st == ORIEL_OK; r++) {
+        int local = r - comm->first_rank;
+
+        if (!oriel_comm_is_here(comm, comm->heap.ranks[r].process))
+            continue;
+        if (local >= 0 && local < comm->local_ranks)
+            st = oriel_cuda_memory_open(&devices->ranks[local].heap, devices->gpus,
+                                        devices->num_gpus);
+        else
+            st = map_heap(comm, r);
+    }
+    return st;
 }
 
 /* All that this comm may have on the GPUs of this process at a time. */
@@ -302,25 +369,20 @@ oriel_status oriel_devices_connect(oriel_comm *comm)
     if (st != ORIEL_OK || !gpus)
         return st;
     st = check_options(comm);
+    if (st != ORIEL_OK)
+        return st;                                           /* on all */
     devices->ctas = count_ctas(comm, ORIEL_OPT_GPU_CTAS, 2); /* as kernels.cu bounds them */
     devices->kernel_ctas = count_ctas(comm, ORIEL_OPT_GPU_KERNEL_CTAS, 1);
     devices->stage_bytes =
         (uint32_t)(oriel_config_number(ORIEL_OPT_GPU_STAGE) / 2 / devices->ctas) / 256 * 256;
     devices->one_gpu = fellows(comm, 0) == comm->size;
-    if (st == ORIEL_OK)
-        st = take_room(comm);
-    for (int r = 0; r < comm->size && st == ORIEL_OK; r++) {
-        int local = r - comm->first_rank;
-
-        if (!oriel_comm_is_here(comm, comm->heap.ranks[r].process))
-            continue;
+    st = take_room(comm);
+    for (int r = 0; r < comm->size && st == ORIEL_OK; r++)
         st = check_reach(comm, r);
-        if (st == ORIEL_OK && local >= 0 && local < comm->local_ranks)
-            st = oriel_cuda_memory_open(&devices->ranks[local].heap, devices->gpus,
-                                        devices->num_gpus);
-        else if (st == ORIEL_OK)
-            st = map_heap(comm, r);
-    }
+    if (!comm->wants_nccl)
+        st = map_heaps(comm, st);
+    if (comm->wants_nccl || comm->heap.header->num_machines > 1)
+        st = oriel_nccl_connect(comm, st);
     if (st == ORIEL_OK)
         st = oriel_watch_start(comm);
     return st == ORIEL_OK ? oriel_registrar_start(comm) : st;
@@ -510,15 +572,18 @@ int oriel_devices_close(oriel_comm *comm)
 
     if (devices == NULL)
         return 1;
+    oriel_nccl_abort(comm);
     if (devices->gpus != NULL && !oriel_devices_drain(comm)) {
         atomic_store(&devices->registrar_ends, 1);
         return 0;
     }
     oriel_registrar_stop(comm);
+    if (!oriel_nccl_close(comm))
+        return 0;
     for (int r = 0; devices->mapped != NULL && r < comm->size; r++)
         oriel_cuda_memory_close(&devices->mapped[r]);
     for (int i = 0; devices->ranks != NULL && i < devices->num_ranks; i++) {
-        oriel_cuda_memory_close(&devices->ranks[i].heap);
+        free_heap(comm, &devices->ranks[i]);
         free_frames(&devices->ranks[i]);
     }
     if (devices->reports != NULL)

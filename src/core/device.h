@@ -36,9 +36,12 @@ typedef struct oriel_device_rank {
     cu_ptr report_at;            /* ... and where the device sees it */
     struct device_frame *frames; /* of kernels, in the arena: see ops/cuda/kernel_on.c */
     size_t frames_used;
-    int reported;            /* has been passed on to the comm */
-    oriel_export *exports;   /* DEVICE_WINDOWS of them, if there are other processes ... */
-    _Atomic int num_exports; /* ... of which so many were ever used */
+    cu_ptr heaps[DEVICE_RANKS]; /* where this rank sees the heaps of all */
+    int reported;               /* has been passed on to the comm */
+    uint32_t span_turns;        /* calls over machines that had ended ... */
+    double span_since;          /* ... when it began to be so; 0: none is under way */
+    oriel_export *exports;      /* DEVICE_WINDOWS of them, if there are other processes ... */
+    _Atomic int num_exports;    /* ... of which so many were ever used */
 } oriel_device_rank;
 
 typedef struct oriel_devices {
@@ -47,12 +50,11 @@ typedef struct oriel_devices {
     oriel_device_rank *ranks; /* per local rank */
     int num_ranks;
     oriel_cuda_memory *mapped; /* per rank of the world: heaps of other processes */
-    cu_ptr heaps[DEVICE_RANKS];
-    void *reports;       /* one allocation in host memory */
-    int one_gpu;         /* all ranks of the world share it */
-    int ctas;            /* of a kernel at most: those of all ranks on a GPU fit together */
-    int kernel_ctas;     /* the same of a person's kernel */
-    uint32_t slot_lines; /* of a thread in each slot */
+    void *reports;             /* one allocation in host memory */
+    int one_gpu;               /* all ranks of the world share it */
+    int ctas;                  /* of a kernel at most: those of all ranks on a GPU fit together */
+    int kernel_ctas;           /* the same of a person's kernel */
+    uint32_t slot_lines;       /* of a thread in each slot */
     uint64_t slots_at, ragged_at, arena_at, stage_at;
     uint32_t stage_bytes; /* of a CTA, for what it sends; as many for what is reduced */
     size_t arena_bytes;   /* where kernels of one's own have their operands and results */
@@ -61,6 +63,7 @@ typedef struct oriel_devices {
     _Atomic int drained; /* all has ended */
 
     /* The registrar, where there are other processes. */
+    struct oriel_nccl *nccl;       /* where that is the fabric; see nccl.h */
     struct oriel_import **imports; /* per rank of the world: DEVICE_WINDOWS of them, or NULL */
     pthread_t registrar;
     int registering;
@@ -70,6 +73,14 @@ typedef struct oriel_devices {
 /* The meetings of one call of a person's kernel or host function, which has others between
  * the two; told apart by the place of a reduction in its record. */
 enum { DEVICE_STEP_BEGIN = 0, DEVICE_STEP_END = 255 };
+
+/* Where a local rank sees the heap of a rank. */
+static inline cu_ptr oriel_heap_seen(const oriel_comm *comm, int local_rank, int rank)
+{
+    const oriel_devices *devices = comm->devices;
+
+    return devices->ranks[local_rank - comm->first_rank].heaps[rank];
+}
 
 /* Local, before the processes agree: opens the GPUs, loads the kernels, makes the heaps
  * and shows them to the others. What exists afterwards is freed by

@@ -53,6 +53,8 @@ typedef struct device_report {
     uint32_t revoked; /* written by the device: a result was poisoned, whoever failed */
     device_record mine, theirs;
     int64_t detail[4];
+    uint32_t spanning;   /* written by the device: a call that spans machines is under way */
+    uint32_t span_turns; /* ... and how many have ended */
 } device_report;
 
 /* What two ranks have exchanged so far, for each CTA. */
@@ -192,5 +194,21 @@ typedef struct device_end {
     uint64_t n;
     device_result results[DEVICE_BUFFERS];
 } device_end;
+
+/* ---- calls that span machines: see span.cuh --------------------------------------------- */
+
+typedef struct device_span {
+    uint64_t from[DEVICE_RANKS]; /* what is reduced, in this order */
+    uint64_t to, bytes;
+    uint32_t n;
+} device_span;
+
+/* Rows [first, first + rows) of everybody's `send` lie in `data`, a block for each member. */
+typedef struct device_pick {
+    uint64_t data, block;
+    uint64_t first, rows;
+    uint64_t tables; /* [input_offsets | send_sizes | output_offsets] of each member for this one */
+    uint32_t checks; /* the sizes too */
+} device_pick;
 
 #endif

@@ -80,7 +80,7 @@ typedef struct heap_export {
     uint64_t bytes;
 } heap_export;
 
-enum { HEAP_EXPORTS = 512, HEAP_GPU_OPTIONS = 4 };
+enum { HEAP_EXPORTS = 512, HEAP_GPU_OPTIONS = 5 };
 
 typedef struct heap_rank {
     int32_t process;

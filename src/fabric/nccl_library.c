@@ -16,6 +16,7 @@ struct symbol {
 static const struct symbol needed[] = {
     NCCL_CALLS(NCCL_SYMBOL){offsetof(nccl_library, error_text), "ncclGetErrorString"},
     {offsetof(nccl_library, last_error), "ncclGetLastError"},
+    {offsetof(nccl_library, team_lsa), "ncclTeamLsa"},
 };
 static const struct symbol later[] = {NCCL_LATER_CALLS(NCCL_SYMBOL)};
 
@@ -74,16 +75,18 @@ static oriel_status open_library(nccl_library *nccl)
     for (size_t i = 0; i < sizeof needed / sizeof *needed; i++) {
         found = dlsym(library, needed[i].name);
         if (found == NULL)
-            return oriel_fail(ORIEL_ERR_UNSUPPORTED, "%s has no %s: it is too old, 2.28 is needed",
-                              file, needed[i].name);
+            return oriel_fail(ORIEL_ERR_UNSUPPORTED,
+                              "%s has no %s: it is too old, 2.28.3 is needed", file,
+                              needed[i].name);
         *(void **)((char *)nccl + needed[i].at) = found;
     }
     for (size_t i = 0; i < sizeof later / sizeof *later; i++)
         *(void **)((char *)nccl + later[i].at) = dlsym(library, later[i].name);
     name_file(found, file, nccl);
     if (nccl->get_version(&nccl->version) != NCCL_SUCCESS || nccl->version < NCCL_OLDEST)
-        return oriel_fail(ORIEL_ERR_UNSUPPORTED, "%s is NCCL %d.%d.%d; 2.28 is needed", nccl->file,
-                          nccl->version / 10000, nccl->version / 100 % 100, nccl->version % 100);
+        return oriel_fail(ORIEL_ERR_UNSUPPORTED, "%s is NCCL %d.%d.%d; 2.28.3 is needed",
+                          nccl->file, nccl->version / 10000, nccl->version / 100 % 100,
+                          nccl->version % 100);
     return ORIEL_OK;
 }
 

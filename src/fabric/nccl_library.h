@@ -14,6 +14,20 @@ typedef struct nccl_id {
     char bytes[128];
 } nccl_id;
 
+/* Some ranks of a communicator; `rank` is the caller's place among them. */
+typedef struct nccl_team {
+    int size, rank, stride;
+} nccl_team;
+
+/* How a window begins in device memory, from 2.28.3 on. */
+typedef struct nccl_window_head {
+    void *host;
+    unsigned long long lsa_base; /* the memory of the first rank within reach ... */
+    int lsa_rank, rank;
+    unsigned stride; /* ... and how far apart those of two neighbours are, in units of 4 GiB */
+    unsigned multicast_at;
+} nccl_window_head;
+
 /* As of 2.28; a library takes configurations of older versions. */
 typedef struct nccl_config {
     size_t size;
@@ -36,7 +50,8 @@ typedef struct nccl_config {
 } nccl_config;
 
 enum {
-    NCCL_OLDEST = 22800,        /* windows, the device API */
+    NCCL_OLDEST = 22803, /* windows, the device API */
+    NCCL_CONFIG_VERSION = 22800,
     NCCL_SHARES_GPU = 23000,    /* ranks may share one */
     NCCL_HOST_POINTERS = 22902, /* a window's addresses can be asked for on the host */
     NCCL_SUCCESS = 0,
@@ -87,6 +102,15 @@ enum {
       (void *to, size_t count, int dtype, int peer, nccl_comm comm, cu_stream stream))             \
     X(all_reduce, ncclAllReduce,                                                                   \
       (const void *send, void *recv, size_t count, int dtype, int op, nccl_comm comm,              \
+       cu_stream stream))                                                                          \
+    X(reduce_scatter, ncclReduceScatter,                                                           \
+      (const void *send, void *recv, size_t recv_count, int dtype, int op, nccl_comm comm,         \
+       cu_stream stream))                                                                          \
+    X(all_gather, ncclAllGather,                                                                   \
+      (const void *send, void *recv, size_t send_count, int dtype, nccl_comm comm,                 \
+       cu_stream stream))                                                                          \
+    X(broadcast, ncclBroadcast,                                                                    \
+      (const void *send, void *recv, size_t count, int dtype, int root, nccl_comm comm,            \
        cu_stream stream))
 
 #define NCCL_LATER_CALLS(X)                                                                        \
@@ -104,6 +128,7 @@ typedef struct nccl_library {
 #undef NCCL_MEMBER
     const char *(*error_text)(nccl_result result);
     const char *(*last_error)(nccl_comm comm);
+    nccl_team (*team_lsa)(nccl_comm comm);
     int version; /* 23007 for 2.30.7 */
     char file[256];
 } nccl_library;

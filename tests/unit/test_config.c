@@ -116,6 +116,7 @@ static void test_bad_values_are_named(void **state)
     refuses("ORIEL_GPU_STAGE", "1023K");
     refuses("ORIEL_GPU_ARENA", "1M");
     refuses("ORIEL_LOG", "loud");
+    refuses("ORIEL_FABRIC", "rdma");
     refuses("ORIEL_PROCESS_ID", "-1");
     refuses("ORIEL_NUM_PROCESSES", "0");
     refuses("ORIEL_STORE", long_text);

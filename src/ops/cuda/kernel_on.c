@@ -145,11 +145,12 @@ static size_t bytes_of(const kernel_buffer *buffer)
     return buffer->count << oriel_dtype_shift(buffer->dtype);
 }
 
-static cu_ptr arena_of(const oriel_comm *comm, int rank)
+/* Where local rank `own` sees that of `rank`. */
+static cu_ptr arena_of(const oriel_comm *comm, int own, int rank)
 {
     const oriel_devices *devices = comm->devices;
 
-    return devices->heaps[rank] + devices->arena_at;
+    return oriel_heap_seen(comm, own, rank) + devices->arena_at;
 }
 
 /* Where the buffers' copies are; how long the arena must be. The same on all members, who
@@ -271,12 +272,12 @@ static oriel_frame fill_frame(const oriel_group *group, int rank, const oriel_ke
                               const struct parts *parts, cu_ptr at, char *out)
 {
     const oriel_comm *comm = group->comm;
-    cu_ptr own = arena_of(comm, rank);
+    cu_ptr own = arena_of(comm, rank, rank);
     oriel_buffer *buffers = (oriel_buffer *)(void *)(out + parts->buffers);
     void **boards = (void **)(void *)(out + parts->boards);
 
     for (int r = 0; r < group->n; r++)
-        boards[r] = at_device(arena_of(comm, group->ranks[r]));
+        boards[r] = at_device(arena_of(comm, rank, group->ranks[r]));
     for (int i = 0; i < call->num_buffers; i++)
         buffers[i] = (oriel_buffer){
             .bytes = bytes_of(&call->buffers[i]),
@@ -302,7 +303,7 @@ static oriel_status add_frame(const oriel_group *group, int rank, const oriel_ke
 {
     oriel_device_rank *self = self_of(group->comm, rank);
     struct parts parts = parts_of(call, group->n);
-    cu_ptr at = arena_of(group->comm, rank) + FRAMES_AT + self->frames_used;
+    cu_ptr at = arena_of(group->comm, rank, rank) + FRAMES_AT + self->frames_used;
     device_frame *frame;
     char *text;
     oriel_status st;
@@ -370,6 +371,8 @@ oriel_status oriel_kernel_on_prepare(oriel_group *group, int rank, oriel_kernel_
     cu_context back;
     oriel_status st;
 
+    if (group->spans)
+        return oriel_span_refuse(group, call);
     if (call->kernel->op != NULL)
         return oriel_op_on_prepare(group, rank, call);
     oriel_cu->context_push(self_of(group->comm, rank)->gpu->context);
@@ -431,8 +434,8 @@ static oriel_status put_on(oriel_group *group, int rank, oriel_kernel_call *call
     if (st == ORIEL_OK)
         st = launch(plan->code.function, (unsigned)devices->kernel_ctas, plan->code.threads, stream,
                     params, "launching a kernel of one's own");
-    return st == ORIEL_OK ? launch_end(self, arena_of(group->comm, rank), plan->frame->at, call,
-                                       &meeting, stream)
+    return st == ORIEL_OK ? launch_end(self, arena_of(group->comm, rank, rank), plan->frame->at,
+                                       call, &meeting, stream)
                           : st;
 }
 
@@ -444,6 +447,8 @@ oriel_status oriel_kernel_on_launch(oriel_group *group, int rank, oriel_kernel_c
     cu_context back;
     oriel_status st;
 
+    if (group->spans)
+        return oriel_span_refuse(group, call);
     if (call->kernel->op != NULL)
         return oriel_op_on_launch(group, rank, call, stream);
     oriel_cu->context_push(self_of(comm, rank)->gpu->context);

@@ -148,8 +148,7 @@ static int may_be_direct(const oriel_comm *comm, const oriel_op *op)
     return comm->heap.header->direct && !(pulls && op->send == op->recv);
 }
 
-static void describe_members(const oriel_group *group, const oriel_devices *devices,
-                             device_call *call)
+static void describe_members(const oriel_group *group, int own, device_call *call)
 {
     const oriel_comm *comm = group->comm;
 
@@ -157,7 +156,9 @@ static void describe_members(const oriel_group *group, const oriel_devices *devi
         int rank = group->ranks[i];
 
         call->ranks[i] = (uint16_t)rank;
-        call->heap[i] = devices->heaps[rank];
+        call->heap[i] = oriel_heap_seen(comm, own, rank);
+        if (call->heap[i] == 0) /* on another machine: see oriel_launch_fill */
+            call->heap[i] = call->table;
         if (comm->heap.ranks[rank].process == comm->process)
             call->plain |= 1ull << i;
     }
@@ -199,7 +200,7 @@ static void describe_call(const oriel_group *group, int rank, const oriel_op *op
     int alone = group->n == 1 && oriel_op_reduces(op);
     size_t size = oriel_dtype_size(op->dtype);
 
-    call->table = devices->heaps[rank];
+    call->table = oriel_heap_seen(comm, rank, rank);
     call->slots_at = devices->slots_at;
     call->slot_lines = devices->slot_lines;
     call->ragged_at = devices->ragged_at;
@@ -226,7 +227,7 @@ static void describe_call(const oriel_group *group, int rank, const oriel_op *op
     call->flags = may_be_direct(comm, op) ? DEVICE_DIRECT : 0;
     if (devices->one_gpu)
         call->flags |= DEVICE_ONE_GPU;
-    describe_members(group, devices, call);
+    describe_members(group, rank, call);
 }
 
 static void describe_ragged(const oriel_ragged_on *ragged, device_call *call)
@@ -239,6 +240,14 @@ static void describe_ragged(const oriel_ragged_on *ragged, device_call *call)
     call->send_sizes = (uint64_t)(uintptr_t)ragged->send_sizes;
     call->output_offsets = (uint64_t)(uintptr_t)ragged->output_offsets;
     call->recv_sizes = (uint64_t)(uintptr_t)ragged->recv_sizes;
+}
+
+void oriel_launch_fill(const oriel_group *group, int rank, const oriel_op *op,
+                       const oriel_record *record, const oriel_ragged_on *ragged, device_call *call)
+{
+    describe_call(group, rank, op, record, call);
+    if (ragged != NULL)
+        describe_ragged(ragged, call);
 }
 
 /* ---- checking ------------------------------------------------------------------------------ */
@@ -357,6 +366,8 @@ static oriel_status launch(oriel_group *group, int rank, const oriel_op *op,
     cu_context back;
     oriel_status st;
 
+    if (group->spans)
+        return oriel_span_launch(group, rank, op, ragged, stream);
     oriel_comm_operation(comm);
     if (has_failed(comm, &devices->ranks[rank - comm->first_rank]))
         return oriel_comm_failure(comm);
@@ -428,6 +439,8 @@ oriel_status oriel_launch_prepare(oriel_group *group, int rank, const oriel_op *
         return oriel_comm_failure(comm);
     if (op->kind == ORIEL_KIND_KERNEL)
         return oriel_kernel_on_prepare(group, rank, op->kernel, stream);
+    if (group->spans)
+        return ORIEL_OK; /* its parts look for themselves */
     oriel_op_describe(group, op, &record);
     plan(group, rank, op, &record, stream, &call);
     oriel_cu->context_pop(&back);

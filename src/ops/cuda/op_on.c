@@ -71,8 +71,9 @@ static void connect_all(const struct run *run)
 
     for (int i = 0; i < call->num_buffers; i++) {
         for (int r = 0; r < n; r++)
-            call->peers[i * n + r] = (void *)(uintptr_t)(devices->heaps[group->ranks[r]] +
-                                                         devices->arena_at + call->buffers[i].at);
+            call->peers[i * n + r] =
+                (void *)(uintptr_t)(oriel_heap_seen(group->comm, run->rank, group->ranks[r]) +
+                                    devices->arena_at + call->buffers[i].at);
         call->reach[i] =
             (oriel_buffer){.bytes = bytes_of(&call->buffers[i]), .peers = call->peers + i * n};
     }

@@ -1,0 +1,296 @@
+#include "core/nccl.h"
+
+#include <string.h>
+
+#include "base/config.h"
+#include "base/log.h"
+#include "base/sys.h"
+
+/* Of a GPU with 132 multiprocessors; kernels of ranks that share it must all be resident. */
+enum { CTAS_OF_GPU = 120, CTAS_MOST = 32 };
+#define CLOSE_S 5.0
+
+static struct oriel_nccl *nccl_of(const oriel_comm *comm)
+{
+    const oriel_devices *devices = comm->devices;
+
+    return devices != NULL ? devices->nccl : NULL;
+}
+
+static int is_revoked(void *comm)
+{
+    return oriel_comm_aborted(comm);
+}
+
+oriel_nccl_wait oriel_nccl_patience(oriel_comm *comm, double seconds)
+{
+    return (oriel_nccl_wait){.until = oriel_now() + seconds, .stops = is_revoked, .of = comm};
+}
+
+/* ---- one at a time ------------------------------------------------------------------------ */
+
+static void lock_all(struct oriel_nccl *nccl)
+{
+    for (int i = 0; i < nccl->links.n; i++)
+        pthread_mutex_lock(&nccl->links.links[i].lock);
+}
+
+int oriel_nccl_try_all(struct oriel_nccl *nccl)
+{
+    for (int i = 0; i < nccl->links.n; i++) {
+        if (pthread_mutex_trylock(&nccl->links.links[i].lock) == 0)
+            continue;
+        while (i-- > 0)
+            pthread_mutex_unlock(&nccl->links.links[i].lock);
+        return 0;
+    }
+    return 1;
+}
+
+void oriel_nccl_leave_all(struct oriel_nccl *nccl)
+{
+    for (int i = 0; i < nccl->links.n; i++)
+        pthread_mutex_unlock(&nccl->links.links[i].lock);
+}
+
+/* ---- connecting --------------------------------------------------------------------------- */
+
+/* The most ranks that any GPU has. */
+static int most_fellows(const oriel_comm *comm)
+{
+    const heap_rank *ranks = comm->heap.ranks;
+    int most = 1;
+
+    for (int r = 0; r < comm->size; r++) {
+        int n = 0;
+
+        for (int k = 0; k < comm->size; k++)
+            n += memcmp(ranks[r].gpu, ranks[k].gpu, sizeof ranks[r].gpu) == 0;
+        most = n > most ? n : most;
+    }
+    return most;
+}
+
+static oriel_status open_links(oriel_comm *comm, struct oriel_nccl *nccl)
+{
+    const oriel_devices *devices = comm->devices;
+    int fellows = most_fellows(comm);
+    int each = CTAS_OF_GPU / fellows;
+    oriel_nccl_plan plan = {.id = comm->nccl_id,
+                            .size = comm->size,
+                            .first = comm->first_rank,
+                            .n = comm->local_ranks,
+                            .shared = fellows > 1,
+                            .max_ctas = fellows > 1 ? (each < CTAS_MOST ? each : CTAS_MOST) : 0};
+    oriel_nccl_wait wait = oriel_nccl_patience(comm, oriel_config_number(ORIEL_OPT_INIT_TIMEOUT));
+    const oriel_gpu *gpus[DEVICE_RANKS];
+
+    for (int i = 0; i < comm->local_ranks; i++)
+        gpus[i] = devices->ranks[i].gpu;
+    return oriel_nccl_links_open(&plan, gpus, &wait, &nccl->links);
+}
+
+static oriel_status register_heaps(oriel_comm *comm, struct oriel_nccl *nccl)
+{
+    oriel_devices *devices = comm->devices;
+    oriel_nccl_wait wait = oriel_nccl_patience(comm, oriel_config_number(ORIEL_OPT_INIT_TIMEOUT));
+    cu_ptr at[DEVICE_RANKS];
+    size_t bytes[DEVICE_RANKS];
+    oriel_status st;
+
+    for (int i = 0; i < comm->local_ranks; i++) {
+        at[i] = devices->ranks[i].heap.base;
+        bytes[i] = devices->ranks[i].heap.bytes;
+    }
+    st = oriel_nccl_links_register(&nccl->links, at, bytes, &wait, nccl->heaps);
+    for (int i = 0; i < comm->local_ranks; i++) {
+        for (int r = 0; r < comm->size && st == ORIEL_OK; r++) {
+            if (r != comm->first_rank + i)
+                st = oriel_nccl_links_pointer(&nccl->links, i, nccl->heaps[i], r,
+                                              &devices->ranks[i].heaps[r]);
+        }
+    }
+    return st;
+}
+
+static struct oriel_nccl *nccl_new(const oriel_comm *comm)
+{
+    struct oriel_nccl *nccl = oriel_sys_now->alloc(sizeof *nccl);
+
+    if (nccl == NULL)
+        return NULL;
+    nccl->heaps = oriel_sys_now->alloc((size_t)comm->local_ranks * sizeof *nccl->heaps);
+    if (nccl->heaps != NULL)
+        return nccl;
+    oriel_sys_now->release(nccl);
+    return NULL;
+}
+
+oriel_status oriel_nccl_connect(oriel_comm *comm, oriel_status mine)
+{
+    oriel_devices *devices = comm->devices;
+    oriel_status st;
+
+    if (mine == ORIEL_OK) {
+        devices->nccl = nccl_new(comm);
+        if (devices->nccl == NULL)
+            mine = oriel_fail(ORIEL_ERR_SYSTEM, "out of memory for NCCL");
+    }
+    st = oriel_comm_agree(comm, mine, oriel_config_number(ORIEL_OPT_INIT_TIMEOUT));
+    if (st != ORIEL_OK)
+        return st;
+    st = open_links(comm, devices->nccl);
+    if (st == ORIEL_OK)
+        st = comm->wants_nccl ? register_heaps(comm, devices->nccl) : oriel_nccl_warm(comm);
+    if (st == ORIEL_OK)
+        return ORIEL_OK;
+    atomic_store(&devices->nccl->broken, 1);
+    /* Others wait in NCCL for this one. */
+    oriel_comm_abort(comm, st, -1, comm->process, "process %d: %s", comm->process,
+                     oriel_last_error());
+    return oriel_comm_failure(comm);
+}
+
+/* ---- the end ------------------------------------------------------------------------------- */
+
+oriel_status oriel_nccl_part(oriel_comm *comm)
+{
+    struct oriel_nccl *nccl = nccl_of(comm);
+    oriel_status st = ORIEL_OK;
+
+    if (nccl == NULL)
+        return ORIEL_OK;
+    if (!oriel_devices_drain(comm))
+        st = oriel_fail(ORIEL_ERR_TIMEOUT, "kernels of process %d do not end", comm->process);
+    st = oriel_comm_agree(comm, st, comm->timeout);
+    nccl->parted = st == ORIEL_OK;
+    return st;
+}
+
+int oriel_nccl_close(oriel_comm *comm)
+{
+    oriel_devices *devices = comm->devices;
+    struct oriel_nccl *nccl = devices->nccl;
+    int ended;
+
+    if (nccl == NULL)
+        return 1;
+    if (!oriel_nccl_abort_end(nccl))
+        return 0;
+    if (nccl->links.links != NULL && nccl->parted && !atomic_load(&nccl->broken))
+        oriel_nccl_links_deregister(&nccl->links, nccl->heaps);
+    ended =
+        oriel_nccl_links_close(&nccl->links, nccl->parted && !atomic_load(&nccl->broken), CLOSE_S);
+    oriel_sys_now->release(nccl->heaps);
+    oriel_sys_now->release(nccl);
+    devices->nccl = NULL;
+    return ended;
+}
+
+/* ---- use ----------------------------------------------------------------------------------- */
+
+static int local_of(const oriel_comm *comm, int rank)
+{
+    return rank - comm->first_rank;
+}
+
+nccl_comm oriel_nccl_of(const oriel_comm *comm, int rank)
+{
+    const struct oriel_nccl *nccl = nccl_of(comm);
+
+    return nccl != NULL ? nccl->links.links[local_of(comm, rank)].comm : NULL;
+}
+
+const nccl_library *oriel_nccl_calls(const oriel_comm *comm)
+{
+    const struct oriel_nccl *nccl = nccl_of(comm);
+
+    return nccl != NULL ? nccl->links.nccl : NULL;
+}
+
+static oriel_status check_use(const oriel_comm *comm, const struct oriel_nccl *nccl)
+{
+    if (nccl == NULL)
+        return oriel_fail(ORIEL_ERR_UNSUPPORTED,
+                          "the comm has no NCCL communicator: set ORIEL_FABRIC=nccl");
+    if (oriel_comm_aborted(comm))
+        return oriel_comm_failure(comm);
+    if (atomic_load(&nccl->broken))
+        return oriel_fail(ORIEL_ERR_REVOKED, "NCCL has failed before on this comm");
+    return ORIEL_OK;
+}
+
+oriel_status oriel_nccl_enter(oriel_comm *comm, int rank, nccl_comm *nccl_p)
+{
+    struct oriel_nccl *nccl = nccl_of(comm);
+    oriel_status st = check_use(comm, nccl);
+    oriel_nccl_link *link;
+
+    if (st != ORIEL_OK)
+        return st;
+    link = &nccl->links.links[local_of(comm, rank)];
+    pthread_mutex_lock(&link->lock);
+    *nccl_p = link->comm;
+    if (link->comm != NULL)
+        return ORIEL_OK;
+    pthread_mutex_unlock(&link->lock);
+    return oriel_comm_failure(comm); /* aborted in the meantime */
+}
+
+oriel_status oriel_nccl_leave(oriel_comm *comm, int rank, nccl_result result, const char *what)
+{
+    struct oriel_nccl *nccl = nccl_of(comm);
+    oriel_nccl_wait wait = oriel_nccl_patience(comm, comm->timeout);
+    int i = local_of(comm, rank);
+    oriel_status st;
+
+    if (result == NCCL_SUCCESS || result == NCCL_IN_PROGRESS)
+        st = oriel_nccl_links_settle(&nccl->links, i, i + 1, what, &wait);
+    else
+        st = oriel_nccl_check(nccl->links.nccl, nccl->links.links[i].comm, result, what);
+    if (st != ORIEL_OK)
+        atomic_store(&nccl->broken, 1);
+    pthread_mutex_unlock(&nccl->links.links[i].lock);
+    return st;
+}
+
+/* ---- windows -------------------------------------------------------------------------------- */
+
+oriel_status oriel_nccl_window(oriel_comm *comm, const cu_ptr *at, const size_t *bytes,
+                               nccl_window *windows_p)
+{
+    struct oriel_nccl *nccl = nccl_of(comm);
+    oriel_status st = oriel_comm_agree(comm, check_use(comm, nccl), comm->timeout);
+    oriel_nccl_wait wait;
+
+    if (st != ORIEL_OK)
+        return st;
+    lock_all(nccl);
+    wait = oriel_nccl_patience(comm, comm->timeout);
+    st = oriel_nccl_links_register(&nccl->links, at, bytes, &wait, windows_p);
+    if (st != ORIEL_OK)
+        atomic_store(&nccl->broken, 1);
+    oriel_nccl_leave_all(nccl);
+    return oriel_comm_agree(comm, st, comm->timeout);
+}
+
+oriel_status oriel_nccl_pointer(const oriel_comm *comm, int from, nccl_window window, int rank,
+                                cu_ptr *at_p)
+{
+    const struct oriel_nccl *nccl = nccl_of(comm);
+
+    return oriel_nccl_links_pointer(&nccl->links, local_of(comm, from), window, rank, at_p);
+}
+
+oriel_status oriel_nccl_window_free(oriel_comm *comm, const nccl_window *windows)
+{
+    struct oriel_nccl *nccl = nccl_of(comm);
+    oriel_status st = oriel_comm_agree(comm, check_use(comm, nccl), comm->timeout);
+
+    if (st != ORIEL_OK)
+        return st;
+    lock_all(nccl);
+    oriel_nccl_links_deregister(&nccl->links, windows);
+    oriel_nccl_leave_all(nccl);
+    return ORIEL_OK;
+}

@@ -1,0 +1,76 @@
+/* NCCL beneath a comm of GPUs, with ORIEL_FABRIC=nccl: a communicator for each local rank, over
+ * all ranks. The heaps are then memory of NCCL's, registered as one window, and peers are reached
+ * at the addresses it gives; kernels, flags and deadlines stay oriel's own. Between
+ * oriel_nccl_enter and oriel_nccl_leave a rank may start NCCL's own calls on it. */
+#ifndef ORIEL_CORE_NCCL_H
+#define ORIEL_CORE_NCCL_H
+
+#include "core/device.h"
+#include "fabric/nccl_links.h"
+
+struct oriel_nccl {
+    oriel_nccl_links links;
+    nccl_window *heaps; /* per local rank: the window of all heaps */
+    _Atomic int broken; /* something failed on the communicators: they do nothing more */
+    int parted;         /* all ranks are done with them */
+    pthread_t aborter;  /* see nccl_span.c, and all below */
+    int aborting;
+    _Atomic int aborted;
+    nccl_comm *doomed;
+    struct oriel_rounds *rounds; /* of the registrar: see register_nccl.c */
+};
+
+/* Collective over processes, bounded: all come, each with what it has to say so far. Makes the
+ * communicators, registers the heaps and notes where each local rank sees those of all. A
+ * failure revokes the comm, so that nobody waits for NCCL in vain. */
+oriel_status oriel_nccl_connect(oriel_comm *comm, oriel_status mine);
+/* Collective, before the comm is freed: waits until no kernel of any rank uses the memory of
+ * others. Without it, or on a revoked comm, oriel_nccl_close aborts instead of finalizing. */
+oriel_status oriel_nccl_part(oriel_comm *comm);
+/* Local and bounded, when own kernels have ended. False: NCCL did not come back, and what it
+ * uses must not be freed. */
+int oriel_nccl_close(oriel_comm *comm);
+
+/* Local: the communicator of a local rank; NULL: the comm has none. */
+nccl_comm oriel_nccl_of(const oriel_comm *comm, int rank);
+/* The calls that may be made on it. */
+const nccl_library *oriel_nccl_calls(const oriel_comm *comm);
+
+/* Local, by the thread of a local rank: has its communicator to itself until oriel_nccl_leave.
+ * Nothing may wait for a peer in between but NCCL itself. */
+oriel_status oriel_nccl_enter(oriel_comm *comm, int rank, nccl_comm *nccl_p);
+/* Waits, bounded by the comm's timeout and its revocation, until what was started there is on its
+ * stream; `result` is what NCCL said when `what` was started. */
+oriel_status oriel_nccl_leave(oriel_comm *comm, int rank, nccl_result result, const char *what);
+
+/* Collective over processes, bounded: registers at[i], bytes[i] long, for local rank i, in one
+ * window that spans all ranks; before NCCL 2.30 lengths are the same on all. All ranks have it,
+ * or none. */
+oriel_status oriel_nccl_window(oriel_comm *comm, const cu_ptr *at, const size_t *bytes,
+                               nccl_window *windows_p);
+/* Local: where local rank `from` sees what `rank` has registered there. */
+oriel_status oriel_nccl_pointer(const oriel_comm *comm, int from, nccl_window window, int rank,
+                                cu_ptr *at_p);
+/* Collective over processes: nobody uses the window any more. */
+oriel_status oriel_nccl_window_free(oriel_comm *comm, const nccl_window *windows);
+
+/* Local, no wait: all communicators of this process at once, or none. */
+int oriel_nccl_try_all(struct oriel_nccl *nccl);
+void oriel_nccl_leave_all(struct oriel_nccl *nccl);
+/* ---- between machines (nccl_span.c) ------------------------------------------------------ */
+
+/* Collective over all ranks: connects each pair, so that no call has to wait for it. */
+oriel_status oriel_nccl_warm(oriel_comm *comm);
+/* Local, called again and again: gives up on calls that span machines and have not moved for the
+ * comm's timeout; and on a revoked comm ends what NCCL has on the GPUs, which waits for peers
+ * without limit. */
+void oriel_nccl_watch(oriel_comm *comm);
+/* Local: the latter, where the comm is revoked. Does not wait. */
+void oriel_nccl_abort(oriel_comm *comm);
+/* Local and bounded: waits for that. False: NCCL did not come back. */
+int oriel_nccl_abort_end(struct oriel_nccl *nccl);
+
+/* How long to wait for NCCL, and why not: the comm's timeout and its revocation. */
+oriel_nccl_wait oriel_nccl_patience(oriel_comm *comm, double seconds);
+
+#endif
