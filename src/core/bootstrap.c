@@ -19,12 +19,10 @@
 #include "base/config.h"
 #include "base/sys.h"
 #include "core/bridge.h"
-#include "core/hash.h"
-#include "core/launcher.h"
-#include "core/store.h"
+#include "core/meeting.h"
 #include "fabric/nccl_links.h"
 
-enum { HEAP_ID = 0, TRIES = 2 };
+enum { HEAP_ID = 0 };
 
 /* How far a process got: why there is no heap, or no comm. */
 struct report {
@@ -62,17 +60,6 @@ struct places {
     oriel_bridge_ticket bridge;
     struct place of[HEAP_MAX_RANKS];
 };
-
-/* A meeting in the store: which one, and until when. */
-struct meeting {
-    const oriel_store *kv;
-    char prefix[128];
-    double deadline;
-};
-
-/* The lead tells who is missing; the others wait a little longer than it does,
- * to hear that. */
-#define FOLLOWER_MARGIN_S 5.0
 
 /* A machine: processes share memory when they run on one kernel and can reach each
  * other's abstract Unix sockets, which belong to a network namespace. */
@@ -141,50 +128,6 @@ static oriel_status check_hello(int process, const struct hello *mine, const str
         return oriel_fail(ORIEL_ERR_INVALID, "process %d brings %d ranks; 1 to %d are possible",
                           process, theirs->local_ranks, HEAP_MAX_RANKS);
     return ORIEL_OK;
-}
-
-/* Whether another try, on a connection made anew, may help. Without the store a
- * process could not even say that it failed. */
-static int is_broken(oriel_status st)
-{
-    return st == ORIEL_ERR_PEER || st == ORIEL_ERR_SYSTEM || st == ORIEL_ERR_NO_RESOURCE;
-}
-
-static oriel_status store_get(const struct meeting *meeting, const char *what, int process,
-                              void *value, size_t len)
-{
-    const oriel_store *kv = meeting->kv;
-    char key[160];
-    size_t got = 0;
-    oriel_status st = ORIEL_ERR_PEER;
-
-    snprintf(key, sizeof key, "%s/%s/%d", meeting->prefix, what, process);
-    for (int i = 0; i < TRIES && is_broken(st); i++) {
-        double left = meeting->deadline - oriel_now();
-        st = kv->get(kv->ctx, key, left > 0.0 ? left : 0.0, value, len, &got);
-    }
-    if (st == ORIEL_ERR_TIMEOUT)
-        return oriel_fail(st, "process %d did not say %s within %.0f s (ORIEL_INIT_TIMEOUT)",
-                          process, what, oriel_config_number(ORIEL_OPT_INIT_TIMEOUT));
-    if (st == ORIEL_OK && got != len)
-        return oriel_fail(ORIEL_ERR_MISMATCH,
-                          "key %s holds %zu bytes instead of %zu: is another version of oriel in "
-                          "this job?",
-                          key, got, len);
-    return st;
-}
-
-static oriel_status store_set(const struct meeting *meeting, const char *what, int process,
-                              const void *value, size_t len)
-{
-    const oriel_store *kv = meeting->kv;
-    char key[160];
-    oriel_status st = ORIEL_ERR_PEER;
-
-    snprintf(key, sizeof key, "%s/%s/%d", meeting->prefix, what, process);
-    for (int i = 0; i < TRIES && is_broken(st); i++)
-        st = kv->set(kv->ctx, key, value, len);
-    return st;
 }
 
 static void show_cpus(heap_header *header)
@@ -311,7 +254,7 @@ static void count(struct census *census, int process, const struct hello *hello)
 }
 
 /* Waits for all, whatever they say, so that nobody comes to a store that is gone. */
-static oriel_status collect_hellos(const struct meeting *meeting, const struct hello *mine,
+static oriel_status collect_hellos(const oriel_meeting *meeting, const struct hello *mine,
                                    struct census *census)
 {
     struct report first = mine->report;
@@ -319,7 +262,7 @@ static oriel_status collect_hellos(const struct meeting *meeting, const struct h
     count(census, 0, mine);
     for (int p = 1; p < mine->num_processes; p++) {
         struct hello theirs;
-        oriel_status st = store_get(meeting, "hello", p, &theirs, sizeof theirs);
+        oriel_status st = oriel_meeting_get(meeting, "hello", p, &theirs, sizeof theirs);
 
         if (st == ORIEL_OK)
             st = check_hello(p, mine, &theirs);
@@ -332,13 +275,13 @@ static oriel_status collect_hellos(const struct meeting *meeting, const struct h
 }
 
 /* Waits for all here too: the heap is there until everybody has tried to fetch it. */
-static oriel_status collect_reports(const struct meeting *meeting, int num_processes)
+static oriel_status collect_reports(const oriel_meeting *meeting, int num_processes)
 {
     struct report first = {.status = ORIEL_OK};
 
     for (int p = 1; p < num_processes; p++) {
         struct report theirs;
-        oriel_status st = store_get(meeting, "joined", p, &theirs, sizeof theirs);
+        oriel_status st = oriel_meeting_get(meeting, "joined", p, &theirs, sizeof theirs);
 
         if (st == ORIEL_OK)
             st = status_of(&theirs);
@@ -357,7 +300,7 @@ static void write_plan(const oriel_comm *comm, oriel_status st, struct plan *pla
 }
 
 /* Process 0's part until the others are told. */
-static oriel_status lead_all(oriel_comm *comm, const struct meeting *meeting,
+static oriel_status lead_all(oriel_comm *comm, const oriel_meeting *meeting,
                              const struct hello *mine, int *num_machines_p)
 {
     size_t n = (size_t)comm->num_processes;
@@ -368,7 +311,7 @@ static oriel_status lead_all(oriel_comm *comm, const struct meeting *meeting,
         struct hello theirs;
 
         for (int p = 1; p < comm->num_processes; p++)
-            (void)store_get(meeting, "hello", p, &theirs, sizeof theirs);
+            (void)oriel_meeting_get(meeting, "hello", p, &theirs, sizeof theirs);
         return oriel_fail(ORIEL_ERR_SYSTEM, "out of memory for %d processes", comm->num_processes);
     }
     st = collect_hellos(meeting, mine, census);
@@ -380,13 +323,13 @@ static oriel_status lead_all(oriel_comm *comm, const struct meeting *meeting,
     if (st == ORIEL_OK && (comm->wants_nccl || (census->num_machines > 1 && comm->serves)))
         st = oriel_nccl_id(&comm->nccl_id);
     if (st == ORIEL_OK && census->num_machines > 1)
-        st = store_set(meeting, "places", 0, &census->places, sizeof census->places);
+        st = oriel_meeting_set(meeting, "places", 0, &census->places, sizeof census->places);
     *num_machines_p = census->num_machines;
     oriel_sys_now->release(census);
     return st;
 }
 
-static oriel_status lead(oriel_comm *comm, const struct meeting *meeting, const struct hello *mine)
+static oriel_status lead(oriel_comm *comm, const oriel_meeting *meeting, const struct hello *mine)
 {
     struct plan plan;
     struct report outcome;
@@ -398,16 +341,16 @@ static oriel_status lead(oriel_comm *comm, const struct meeting *meeting, const 
         return st;
     write_plan(comm, st, &plan);
     plan.num_machines = (uint32_t)num_machines;
-    told = store_set(meeting, "plan", 0, &plan, sizeof plan);
+    told = oriel_meeting_set(meeting, "plan", 0, &plan, sizeof plan);
     if (st != ORIEL_OK || told != ORIEL_OK)
         return st != ORIEL_OK ? status_of(&plan.report) : told;
     st = collect_reports(meeting, comm->num_processes);
     outcome = report_of(st);
-    told = store_set(meeting, "outcome", 0, &outcome, sizeof outcome);
+    told = oriel_meeting_set(meeting, "outcome", 0, &outcome, sizeof outcome);
     return st != ORIEL_OK ? status_of(&outcome) : told;
 }
 
-static oriel_status attach(oriel_comm *comm, const struct meeting *meeting, const struct plan *plan)
+static oriel_status attach(oriel_comm *comm, const oriel_meeting *meeting, const struct plan *plan)
 {
     oriel_segment segment;
     oriel_heap heap;
@@ -433,7 +376,7 @@ static oriel_status attach(oriel_comm *comm, const struct meeting *meeting, cons
 }
 
 /* The lead of another machine than process 0's. */
-static oriel_status lead_machine(oriel_comm *comm, const struct meeting *meeting,
+static oriel_status lead_machine(oriel_comm *comm, const oriel_meeting *meeting,
                                  const struct places *places)
 {
     struct plan plan;
@@ -443,12 +386,12 @@ static oriel_status lead_machine(oriel_comm *comm, const struct meeting *meeting
     if (st == ORIEL_OK)
         st = oriel_bridge_join(comm, &places->bridge, meeting->deadline);
     write_plan(comm, st, &plan);
-    told = store_set(meeting, "heap", comm->process, &plan, sizeof plan);
+    told = oriel_meeting_set(meeting, "heap", comm->process, &plan, sizeof plan);
     return st != ORIEL_OK ? status_of(&plan.report) : told;
 }
 
 /* One of several machines: process 0's heap is of use on its own alone. */
-static oriel_status attach_here(oriel_comm *comm, const struct meeting *meeting,
+static oriel_status attach_here(oriel_comm *comm, const oriel_meeting *meeting,
                                 const struct plan *of_process_0)
 {
     struct places *places = oriel_sys_now->alloc(sizeof *places);
@@ -458,7 +401,7 @@ static oriel_status attach_here(oriel_comm *comm, const struct meeting *meeting,
 
     if (places == NULL)
         return oriel_fail(ORIEL_ERR_SYSTEM, "out of memory for %d processes", comm->num_processes);
-    st = store_get(meeting, "places", 0, places, sizeof *places);
+    st = oriel_meeting_get(meeting, "places", 0, places, sizeof *places);
     while (st == ORIEL_OK && places->of[first].machine != places->of[comm->process].machine)
         first++;
     comm->nccl_id = plan.nccl;
@@ -466,7 +409,7 @@ static oriel_status attach_here(oriel_comm *comm, const struct meeting *meeting,
         st = lead_machine(comm, meeting, places);
     } else if (st == ORIEL_OK) {
         if (first > 0)
-            st = store_get(meeting, "heap", first, &plan, sizeof plan);
+            st = oriel_meeting_get(meeting, "heap", first, &plan, sizeof plan);
         if (st == ORIEL_OK)
             st = status_of(&plan.report);
         if (st == ORIEL_OK)
@@ -476,16 +419,15 @@ static oriel_status attach_here(oriel_comm *comm, const struct meeting *meeting,
     return st;
 }
 
-static oriel_status follow(oriel_comm *comm, const struct meeting *meeting,
-                           const struct hello *mine)
+static oriel_status follow(oriel_comm *comm, const oriel_meeting *meeting, const struct hello *mine)
 {
     struct plan plan;
     struct report joined;
     struct report outcome;
-    oriel_status st = store_set(meeting, "hello", comm->process, mine, sizeof *mine);
+    oriel_status st = oriel_meeting_set(meeting, "hello", comm->process, mine, sizeof *mine);
 
     if (st == ORIEL_OK)
-        st = store_get(meeting, "plan", 0, &plan, sizeof plan);
+        st = oriel_meeting_get(meeting, "plan", 0, &plan, sizeof plan);
     if (mine->report.status != ORIEL_OK)
         return status_of(&mine->report);
     if (st == ORIEL_OK && plan.report.status != ORIEL_OK)
@@ -494,114 +436,12 @@ static oriel_status follow(oriel_comm *comm, const struct meeting *meeting,
         st = plan.num_machines > 1 ? attach_here(comm, meeting, &plan)
                                    : attach(comm, meeting, &plan);
     joined = report_of(st);
-    st = store_set(meeting, "joined", comm->process, &joined, sizeof joined);
+    st = oriel_meeting_set(meeting, "joined", comm->process, &joined, sizeof joined);
     if (st == ORIEL_OK)
-        st = store_get(meeting, "outcome", 0, &outcome, sizeof outcome);
+        st = oriel_meeting_get(meeting, "outcome", 0, &outcome, sizeof outcome);
     if (st == ORIEL_OK && outcome.status != ORIEL_OK && outcome.status != joined.status)
         return status_of(&outcome);
     return joined.status != ORIEL_OK ? status_of(&joined) : st;
-}
-
-/* Process 0 serves the store unless a launcher (or an earlier call) already
- * does: then the address is taken, and it connects like the others. */
-static oriel_status open_given_store(const oriel_comm *comm, const char *address,
-                                     const char *secret, oriel_store_server **server_p,
-                                     oriel_store *kv_p)
-{
-    for (int i = 0; i < TRIES && comm->process == 0 && *server_p == NULL; i++) {
-        oriel_status st = oriel_store_server_create(address, secret, server_p);
-        if (st != ORIEL_OK && !is_broken(st))
-            return st;
-    }
-    return oriel_store_connect(address, secret, oriel_config_number(ORIEL_OPT_INIT_TIMEOUT), kv_p);
-}
-
-/* The store of a job of mpirun or srun, one for each comm: nobody but process 0
- * of this very job can rightly hold it. */
-static oriel_status open_job_store(const oriel_comm *comm, const oriel_launcher *launcher,
-                                   const struct meeting *meeting, const char *secret,
-                                   oriel_store_server **server_p, oriel_store *kv_p)
-{
-    char address[ORIEL_ADDRESS_TEXT];
-    oriel_status st = oriel_launcher_store(launcher, meeting->prefix, address);
-
-    if (secret[0] == '\0')
-        secret = launcher->secret;
-    if (st == ORIEL_OK && comm->process == 0 && *server_p == NULL) {
-        st = oriel_store_server_create(address, secret, server_p);
-        if (st != ORIEL_OK)
-            return oriel_fail_in(st,
-                                 "process 0 of %s cannot hold the store of its job (is a process "
-                                 "of an earlier run left, or was it started twice?)",
-                                 launcher->name);
-    }
-    if (st != ORIEL_OK)
-        return st;
-    return oriel_store_connect(address, secret, oriel_config_number(ORIEL_OPT_INIT_TIMEOUT), kv_p);
-}
-
-static oriel_status open_store(const oriel_comm *comm, const oriel_comm_params *params,
-                               const struct meeting *meeting, oriel_store_server **server_p,
-                               oriel_store *kv_p)
-{
-    const char *address = params->store ? params->store : oriel_config_string(ORIEL_OPT_STORE);
-    const char *secret = params->secret ? params->secret : oriel_config_string(ORIEL_OPT_SECRET);
-    oriel_launcher launcher;
-    oriel_status st;
-
-    if (address[0] != '\0')
-        return open_given_store(comm, address, secret, server_p, kv_p);
-    st = oriel_launcher_find(&launcher);
-    if (st != ORIEL_OK)
-        return st;
-    /* A caller may call its processes what it likes, but then not meet by job. */
-    if (launcher.name != NULL && launcher.process_id == comm->process &&
-        launcher.num_processes == comm->num_processes)
-        return open_job_store(comm, &launcher, meeting, secret, server_p, kv_p);
-    return oriel_fail(ORIEL_ERR_INVALID,
-                      "num_processes is %d but there is no store to meet in: start with `oriel "
-                      "run`, mpirun or srun, or set ORIEL_STORE (and ORIEL_SECRET)",
-                      comm->num_processes);
-}
-
-/* A job may make several comms one after the other; its store remembers the keys
- * of all. Every process counts its own: comms are made in one order. */
-static unsigned count_meetings(const char *job)
-{
-    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-    static struct {
-        uint64_t job;
-        unsigned count;
-    } seen[256];
-    uint64_t hash = oriel_hash(job, strlen(job), 1) | 1;
-    unsigned count = 0;
-
-    pthread_mutex_lock(&lock);
-    for (unsigned i = 0; i < 256; i++) {
-        unsigned at = (unsigned)(hash + i) % 256;
-        if (seen[at].job == 0 || seen[at].job == hash) {
-            seen[at].job = hash;
-            count = seen[at].count++;
-            break;
-        }
-    }
-    pthread_mutex_unlock(&lock);
-    return count;
-}
-
-/* Names the meeting that this comm is made in, and its end. */
-static oriel_status plan_meeting(const oriel_comm *comm, const oriel_comm_params *params,
-                                 struct meeting *meeting_p)
-{
-    const char *job = params->job ? params->job : "oriel";
-
-    if (strlen(job) > 100)
-        return oriel_fail(ORIEL_ERR_INVALID, "job has %zu characters; at most 100", strlen(job));
-    snprintf(meeting_p->prefix, sizeof meeting_p->prefix, "%s/%u", job,
-             comm->num_processes > 1 ? count_meetings(job) : 0);
-    meeting_p->deadline = oriel_now() + oriel_config_number(ORIEL_OPT_INIT_TIMEOUT) +
-                          (comm->process > 0 ? FOLLOWER_MARGIN_S : 0.0);
-    return ORIEL_OK;
 }
 
 static void say_hello(const oriel_comm *comm, const oriel_comm_params *params, oriel_status mine,
@@ -617,34 +457,24 @@ static void say_hello(const oriel_comm *comm, const oriel_comm_params *params, o
         name_host(hello_p);
 }
 
-/* The store of a job of several processes, opened where the caller brings none. */
 static oriel_status meet(oriel_comm *comm, const struct hello *mine,
-                         const oriel_comm_params *params, struct meeting *meeting)
+                         const oriel_comm_params *params, oriel_meeting *meeting)
 {
-    oriel_store_server *server = NULL;
-    oriel_store own = ORIEL_STORE_INIT;
-    oriel_status st = ORIEL_ERR_SYSTEM;
+    oriel_status st = oriel_meeting_open(meeting, comm, params);
 
-    for (int i = 0; i < TRIES && params->kv == NULL && is_broken(st); i++)
-        st = open_store(comm, params, meeting, &server, &own);
-    if (params->kv != NULL || st == ORIEL_OK) {
-        meeting->kv = params->kv != NULL ? params->kv : &own;
+    if (st == ORIEL_OK)
         st = comm->process == 0 ? lead(comm, meeting, mine) : follow(comm, meeting, mine);
-        if (params->kv == NULL)
-            oriel_store_disconnect(&own);
-    } else if (mine->report.status != ORIEL_OK) {
+    else if (mine->report.status != ORIEL_OK)
         st = status_of(&mine->report);
-    }
-    /* The others disconnect once they have read the outcome. */
-    oriel_store_server_destroy(server, 2.0);
+    oriel_meeting_close(meeting);
     return st;
 }
 
 oriel_status oriel_bootstrap(oriel_comm *comm, const oriel_comm_params *params, oriel_status mine)
 {
-    struct meeting meeting;
+    oriel_meeting meeting;
     struct hello hello;
-    oriel_status st = plan_meeting(comm, params, &meeting);
+    oriel_status st = oriel_meeting_plan(&meeting, comm, params);
 
     if (st != ORIEL_OK)
         return st;

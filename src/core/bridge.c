@@ -16,23 +16,18 @@
  * are watched there. */
 #include "core/bridge.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
-#include <net/if.h>
-#include <netinet/in.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "base/config.h"
 #include "base/log.h"
 #include "base/sys.h"
 #include "core/link.h"
 #include "core/store.h"
 #include "core/store_peer.h"
 
-enum { LOOK_MS = 20, BUSY_MS = 1, STRANGERS = 16, BACKLOG = 64, POLL_LINKS = 2 + STRANGERS };
-#define CLOSE_S      2.0
-#define FIRST_DIAL_S 1.0
+enum { LOOK_MS = 20, BUSY_MS = 1, STRANGERS = 16, POLL_LINKS = 2 + STRANGERS };
+#define CLOSE_S 2.0
 
 struct oriel_bridge {
     oriel_comm *comm;
@@ -501,140 +496,18 @@ static oriel_status start(oriel_bridge *bridge)
     return ORIEL_OK;
 }
 
-/* At any address of this machine: one socket takes both kinds where there is IPv6. */
-static oriel_status listen_anywhere(oriel_bridge *bridge, uint32_t *port_p)
-{
-    static const char *const anywhere[] = {"[::]:0", "0.0.0.0:0"};
-    oriel_endpoint bound = {.len = sizeof bound.addr};
-
-    for (int i = 0; i < 2 && bridge->listener < 0; i++) {
-        oriel_endpoint at[ORIEL_ADDRESS_ENDPOINTS];
-        int n = 0;
-        int fd;
-
-        if (oriel_address_parse(anywhere[i], &bridge->host.address) != ORIEL_OK ||
-            oriel_address_resolve(&bridge->host.address, at, &n) != ORIEL_OK)
-            continue;
-        fd = oriel_sys_now->socket(at[0].addr.ss_family, SOCK_STREAM | SOCK_NONBLOCK, 0);
-        if (fd < 0)
-            continue;
-        if (oriel_sys_now->bind(fd, (const struct sockaddr *)&at[0].addr, at[0].len) == 0 &&
-            oriel_sys_now->listen(fd, BACKLOG) == 0)
-            bridge->listener = fd;
-        else
-            oriel_sys_now->close(fd);
-    }
-    if (bridge->listener < 0 ||
-        oriel_sys_now->getsockname(bridge->listener, (struct sockaddr *)&bound.addr, &bound.len) !=
-            0)
-        return oriel_fail(ORIEL_ERR_SYSTEM, "cannot listen for other machines: %s",
-                          strerror(errno));
-    *port_p = oriel_endpoint_port(&bound);
-    return ORIEL_OK;
-}
-
-/* The number of an address that others may reach; 0: none. */
-static int write_address(const struct ifaddrs *entry, char text[BRIDGE_ADDRESS])
-{
-    const struct sockaddr *addr = entry->ifa_addr;
-
-    if (addr == NULL || !(entry->ifa_flags & IFF_UP))
-        return 0;
-    if (addr->sa_family == AF_INET)
-        return inet_ntop(AF_INET, &((const struct sockaddr_in *)(const void *)addr)->sin_addr, text,
-                         BRIDGE_ADDRESS) != NULL;
-    if (addr->sa_family == AF_INET6) {
-        const struct in6_addr *v6 = &((const struct sockaddr_in6 *)(const void *)addr)->sin6_addr;
-
-        return !IN6_IS_ADDR_LINKLOCAL(v6) && inet_ntop(AF_INET6, v6, text, BRIDGE_ADDRESS) != NULL;
-    }
-    return 0;
-}
-
-/* The loopback comes last: elsewhere it means another machine. */
-static oriel_status list_addresses(oriel_bridge_ticket *ticket)
-{
-    const char *given = oriel_config_string(ORIEL_OPT_ADDRESS);
-    struct ifaddrs *list = NULL;
-    int n = 0;
-
-    if (given[0] != '\0') {
-        if (strlen(given) >= BRIDGE_ADDRESS)
-            return oriel_fail(ORIEL_ERR_INVALID, "ORIEL_ADDRESS has %zu characters; at most %d",
-                              strlen(given), BRIDGE_ADDRESS - 1);
-        strcpy(ticket->addresses[0], given);
-        return ORIEL_OK;
-    }
-    if (oriel_sys_now->interfaces(&list) != 0)
-        return oriel_fail(ORIEL_ERR_SYSTEM, "the addresses of this machine are unknown: %s",
-                          strerror(errno));
-    for (int loopback = 0; loopback < 2; loopback++) {
-        for (const struct ifaddrs *e = list; e != NULL && n < BRIDGE_ADDRESSES; e = e->ifa_next) {
-            if (((e->ifa_flags & IFF_LOOPBACK) != 0) == loopback)
-                n += write_address(e, ticket->addresses[n]);
-        }
-    }
-    freeifaddrs(list);
-    return n > 0 ? ORIEL_OK : oriel_fail(ORIEL_ERR_SYSTEM, "this machine has no address");
-}
-
-static oriel_status make_secret(oriel_bridge_ticket *ticket)
-{
-    unsigned char bytes[BRIDGE_SECRET];
-
-    if (oriel_sys_now->random(bytes, sizeof bytes) != 0)
-        return oriel_fail(ORIEL_ERR_SYSTEM, "no random bytes: %s", strerror(errno));
-    for (int i = 0; i < BRIDGE_SECRET; i++)
-        snprintf(ticket->secret + 2 * i, 3, "%02x", bytes[i]);
-    return ORIEL_OK;
-}
-
 oriel_status oriel_bridge_open(oriel_comm *comm, oriel_bridge_ticket *ticket_p)
 {
     oriel_bridge *bridge;
     oriel_status st = bridge_new(comm, (int)comm->heap.header->num_machines + STRANGERS, &bridge);
 
     if (st == ORIEL_OK)
-        st = make_secret(ticket_p);
-    if (st == ORIEL_OK)
-        st = list_addresses(ticket_p);
-    if (st == ORIEL_OK)
-        st = listen_anywhere(bridge, &ticket_p->port);
+        st = oriel_bridge_listen(ticket_p, &bridge->listener);
     if (st != ORIEL_OK)
         return st;
     memcpy(bridge->secret, ticket_p->secret, sizeof bridge->secret);
     bridge->host.secret = bridge->secret;
     return start(bridge);
-}
-
-/* Each address in turn, first with little patience. */
-static oriel_status dial(const oriel_bridge_ticket *ticket, double deadline, int *fd_p)
-{
-    double patience = FIRST_DIAL_S;
-    char first[160] = "";
-    oriel_status st;
-
-    do {
-        for (int i = 0; i < BRIDGE_ADDRESSES && ticket->addresses[i][0] != '\0'; i++) {
-            const char *host = ticket->addresses[i];
-            int v6 = strchr(host, ':') != NULL;
-            char address[ORIEL_ADDRESS_TEXT];
-
-            snprintf(address, sizeof address, "%s%s%s:%u", v6 ? "[" : "", host, v6 ? "]" : "",
-                     ticket->port);
-            st = oriel_store_dial(address, ticket->secret, patience, fd_p);
-            if (st == ORIEL_OK)
-                return ORIEL_OK;
-            if (first[0] == '\0')
-                snprintf(first, sizeof first, "%.60s: %.90s", address, oriel_last_error());
-        }
-        patience *= 2;
-        oriel_sys_now->poll(NULL, 0, LOOK_MS);
-    } while (oriel_now() + patience < deadline);
-    return oriel_fail(ORIEL_ERR_TIMEOUT,
-                      "process 0 is not to be reached from this machine (%s); set ORIEL_ADDRESS "
-                      "on process 0 to the address it has for others",
-                      first);
 }
 
 oriel_status oriel_bridge_join(oriel_comm *comm, const oriel_bridge_ticket *ticket, double deadline)
@@ -645,7 +518,7 @@ oriel_status oriel_bridge_join(oriel_comm *comm, const oriel_bridge_ticket *tick
     oriel_status st = bridge_new(comm, 1, &bridge);
 
     if (st == ORIEL_OK)
-        st = dial(ticket, deadline, &fd);
+        st = oriel_bridge_dial(ticket, deadline, &fd);
     if (st != ORIEL_OK)
         return st;
     link = &bridge->links[0];
