@@ -16,7 +16,9 @@ typedef struct oriel_export {
     uint64_t id; /* the driver's: new for each mapping, whatever its address */
     cu_ptr base;
     size_t bytes;
-    int fd;
+    int fd;                  /* what others fetch; with NCCL there is none, but ... */
+    oriel_cuda_memory alias; /* ... the same memory again, which stays until NCCL lets go of it */
+    int offered, registered; /* in a round that is under way, and in one that is over */
 } oriel_export;
 
 /* What a call of a person's kernel is given, and where what that points to is in device
@@ -123,7 +125,9 @@ typedef struct oriel_place {
 } oriel_place;
 
 oriel_status oriel_registrar_start(oriel_comm *comm);
+/* Local: no more buffers are mapped; those that are stay so until oriel_registrar_free. */
 void oriel_registrar_stop(oriel_comm *comm);
+void oriel_registrar_free(oriel_comm *comm);
 /* Local, no lock, called by one thread at a time for a rank, in its context: where
  * [at, at + bytes) lies in the rank's windows. One that is new will be mapped by the others
  * in a while. A graph that was captured when the address meant other memory must not find

@@ -44,9 +44,10 @@ typedef struct heap_proc {
     int32_t pid;
     int32_t first_rank;
     int32_t local_ranks;
-    int32_t machine;        /* what stands here of processes of another comes by its bridge */
-    _Atomic uint32_t reads; /* it can read the memory of all others, see reads.c */
-    uint64_t token_at;      /* where others find `token` in its memory */
+    int32_t machine;             /* what stands here of processes of another comes by its bridge */
+    _Atomic uint64_t round_vote; /* see register_nccl.c */
+    _Atomic uint32_t reads;      /* it can read the memory of all others, see reads.c */
+    uint64_t token_at;           /* where others find `token` in its memory */
     uint64_t token;
     oriel_ticket ticket;          /* processes of GPUs: where their segments are to be had */
     uint32_t vote[2];             /* its status, for even and odd rounds ... */
@@ -80,6 +81,13 @@ typedef struct heap_export {
     uint64_t bytes;
 } heap_export;
 
+/* What a rank brings to a round of registration, once its process has voted for that. */
+typedef struct heap_offer {
+    uint32_t number; /* of the export, from 1; 0: none */
+    uint32_t generation;
+    uint64_t bytes;
+} heap_offer;
+
 enum { HEAP_EXPORTS = 512, HEAP_GPU_OPTIONS = 5 };
 
 typedef struct heap_rank {
@@ -91,6 +99,8 @@ typedef struct heap_rank {
     uint64_t device_bytes;                  /* of its heap in device memory; 0: a CPU */
     _Atomic uint32_t num_exports;           /* ever used of those below */
     heap_export exports[HEAP_EXPORTS];
+    _Atomic uint32_t unregistered; /* of those, as yet: see register_nccl.c */
+    heap_offer offer;
     _Atomic uint64_t traced;                   /* operations so far */
     _Atomic uint64_t blocks[HEAP_BLOCK_WORDS]; /* bit set: taken */
     _Atomic uint64_t channels;
@@ -202,6 +212,8 @@ typedef struct heap_header {
     HEAP_ALIGNED _Atomic uint64_t control; /* process barrier: see control.c */
     _Atomic uint32_t control_vote[2];
     char shared[HEAP_TEXT];               /* by process 0: see oriel_comm_share */
+    _Atomic uint64_t round;               /* of registration with NCCL: see register_nccl.c */
+    _Atomic uint32_t round_failed;        /* there will be no more */
     _Atomic uint64_t window_bytes;        /* what the window being made was asked for */
     HEAP_ALIGNED _Atomic uint32_t parked; /* calls that wait for a resource */
     HEAP_ALIGNED heap_abort abort;

@@ -20,25 +20,13 @@
 
 #include "base/log.h"
 #include "base/sys.h"
-#include "core/device.h"
+#include "core/register.h"
 #include "fabric/port.h"
-
-enum export_state { FREE, WANTED, SHOWN, READY, NEVER, STALE, WITHDRAWN };
 
 _Static_assert((int)HEAP_EXPORTS == (int)DEVICE_WINDOWS, "a window has a place in the heap");
 
 #define ROUND_S 0.05 /* the registrar sleeps no longer: lost wake-ups cost as much */
 #define SWEEP_S 1.0  /* how often it looks for mappings that are gone */
-
-typedef struct oriel_import {
-    uint32_t generation; /* last seen */
-    oriel_cuda_memory memory;
-} oriel_import;
-
-static heap_export *shown_of(const oriel_comm *comm, int rank, int number)
-{
-    return &comm->heap.ranks[rank].exports[number];
-}
 
 /* ---- the calling thread ---------------------------------------------------------------- */
 
@@ -106,6 +94,7 @@ static int add_export(oriel_comm *comm, oriel_device_rank *rank, cu_ptr at, uint
     e->base = base;
     e->bytes = bytes;
     e->fd = -1;
+    e->alias = (oriel_cuda_memory){.fd = -1};
     e->generation = e->generation / 2 * 2 + 1 + (e->generation != 0 ? 2 : 0);
     atomic_store(&e->state, WANTED);
     if (i >= rank->num_exports)
@@ -152,11 +141,16 @@ int oriel_export_fd(const oriel_device_rank *rank, uint64_t window)
     return state == SHOWN || state == READY ? e->fd : -1;
 }
 
-static int export_mapping(oriel_export *e)
+/* With NCCL the mapping must not vanish while all ranks register theirs: so what they register
+ * is one of oriel's own. */
+static int export_mapping(const oriel_device_rank *r, oriel_export *e, int with_nccl)
 {
     cu_handle handle;
-    cu_result result = oriel_cu->mem_retain(&handle, (void *)(uintptr_t)e->base);
+    cu_result result;
 
+    if (with_nccl)
+        return oriel_cuda_memory_alias(r->gpu, e->base, e->bytes, &e->alias) == ORIEL_OK;
+    result = oriel_cu->mem_retain(&handle, (void *)(uintptr_t)e->base);
     if (result == CU_OK) {
         result = oriel_cu->mem_export(&e->fd, handle, CU_HANDLE_POSIX_FD, 0);
         oriel_cu->mem_release(handle);
@@ -171,12 +165,13 @@ static void set_ready(const oriel_device_rank *rank, int number, uint32_t genera
         oriel_log(ORIEL_LOG_WARN, "%s", oriel_last_error());
 }
 
-static void show(oriel_comm *comm, oriel_export *e, int rank, int number)
+static void show(oriel_comm *comm, const oriel_device_rank *r, oriel_export *e, int rank,
+                 int number)
 {
     heap_export *shown = shown_of(comm, rank, number);
     _Atomic uint32_t *most = &comm->heap.ranks[rank].num_exports;
 
-    if (!export_mapping(e)) {
+    if (!export_mapping(r, e, comm->wants_nccl)) {
         atomic_store(&e->state, NEVER);
         oriel_log(ORIEL_LOG_INFO,
                   "rank %d: memory at %llx cannot be shared with other processes; it is staged",
@@ -208,6 +203,18 @@ static void withdraw(oriel_comm *comm, const oriel_device_rank *r, oriel_export 
     oriel_comm_ring_all(comm);
 }
 
+/* What NCCL has registered it keeps until it lets go of it. */
+static void release_mapping(oriel_export *e)
+{
+    if (e->fd >= 0)
+        oriel_sys_now->close(e->fd);
+    e->fd = -1;
+    if (!e->registered)
+        oriel_cuda_memory_close(&e->alias);
+    e->alias = (oriel_cuda_memory){.fd = -1};
+    e->registered = 0;
+}
+
 /* Whether something moved. */
 static int step_export(oriel_comm *comm, const oriel_device_rank *r, oriel_export *e, int rank,
                        int number)
@@ -218,7 +225,7 @@ static int step_export(oriel_comm *comm, const oriel_device_rank *r, oriel_expor
 
     switch (state) {
     case WANTED:
-        show(comm, e, rank, number);
+        show(comm, r, e, rank, number);
         return 1;
     case SHOWN:
         if (atomic_load(&shown->mapped) < others)
@@ -227,12 +234,14 @@ static int step_export(oriel_comm *comm, const oriel_device_rank *r, oriel_expor
         atomic_compare_exchange_strong(&e->state, &state, READY);
         return 1;
     case STALE:
+        if (e->offered)
+            return 0;
         withdraw(comm, r, e, rank, number);
         return 1;
     case WITHDRAWN:
         if (atomic_load(&shown->released) < others)
             return 0;
-        oriel_sys_now->close(e->fd);
+        release_mapping(e);
         atomic_store(&e->state, FREE);
         return 1;
     default:
@@ -265,18 +274,21 @@ static int step_exports(oriel_comm *comm, int sweep)
 
 /* ---- the registrar: buffers of others ---------------------------------------------------- */
 
+oriel_status oriel_window_tell(const oriel_device_rank *r, int rank, int number, cu_ptr base)
+{
+    cu_ptr at = r->heap.base + offsetof(device_table, window) +
+                8 * ((cu_ptr)rank * DEVICE_WINDOWS + (cu_ptr)number);
+
+    return oriel_cuda_write(r->gpu, at, &base, sizeof base);
+}
+
 /* Tells the devices of this process where they see a window; 0: nowhere. */
 static oriel_status tell_devices(const oriel_devices *devices, int rank, int number, cu_ptr base)
 {
     oriel_status st = ORIEL_OK;
 
-    for (int k = 0; k < devices->num_ranks && st == ORIEL_OK; k++) {
-        const oriel_device_rank *r = &devices->ranks[k];
-        cu_ptr at = r->heap.base + offsetof(device_table, window) +
-                    8 * ((cu_ptr)rank * DEVICE_WINDOWS + (cu_ptr)number);
-
-        st = oriel_cuda_write(r->gpu, at, &base, sizeof base);
-    }
+    for (int k = 0; k < devices->num_ranks && st == ORIEL_OK; k++)
+        st = oriel_window_tell(&devices->ranks[k], rank, number, base);
     return st;
 }
 
@@ -308,13 +320,12 @@ static int step_import(oriel_comm *comm, int rank, int number)
     heap_export *shown = shown_of(comm, rank, number);
     uint32_t generation = atomic_load(&shown->generation);
 
-    if (import->generation == generation)
-        return 0;
+    if (import->generation == generation || (comm->wants_nccl && generation % 2 != 0))
+        return 0; /* what is new with NCCL comes with a round */
     import->generation = generation;
-    if (import->memory.base != 0) {
+    if (import->memory.base != 0 || comm->wants_nccl)
         tell_devices(devices, rank, number, 0);
-        oriel_cuda_memory_close(&import->memory);
-    }
+    oriel_cuda_memory_close(&import->memory);
     if (generation % 2 == 0)
         atomic_fetch_add(&shown->released, 1);
     else if (map_window(comm, rank, number, &import->memory) == ORIEL_OK)
@@ -348,7 +359,7 @@ static void *registrar_main(void *arg)
     oriel_waiter waiter = {0};
     double sweep_at = oriel_now() + SWEEP_S;
 
-    while (!atomic_load(&devices->registrar_ends)) {
+    while (!atomic_load(&devices->registrar_ends) || !oriel_rounds_may_end(comm)) {
         int sweep = oriel_now() > sweep_at;
         int moved;
 
@@ -356,6 +367,7 @@ static void *registrar_main(void *arg)
             sweep_at = oriel_now() + SWEEP_S;
         moved = step_exports(comm, sweep);
         moved |= step_imports(comm);
+        moved |= oriel_rounds_step(comm);
         if (!moved)
             oriel_waiter_sleep(comm, &waiter, ROUND_S);
     }
@@ -388,7 +400,7 @@ oriel_status oriel_registrar_start(oriel_comm *comm)
         devices->ranks[k].exports = oriel_sys_now->alloc(DEVICE_WINDOWS * sizeof(oriel_export));
         complete &= devices->ranks[k].exports != NULL;
     }
-    if (!complete || devices->imports == NULL ||
+    if (!complete || devices->imports == NULL || oriel_rounds_open(comm) != ORIEL_OK ||
         oriel_sys_now->thread(&devices->registrar, registrar_main, comm) != 0)
         return oriel_fail(ORIEL_ERR_SYSTEM, "no thread, or no memory, to map buffers of others");
     devices->registering = 1;
@@ -398,10 +410,10 @@ oriel_status oriel_registrar_start(oriel_comm *comm)
 static void close_exports(oriel_device_rank *r)
 {
     for (int i = 0; r->exports != NULL && i < r->num_exports; i++) {
-        const oriel_export *e = &r->exports[i];
+        oriel_export *e = &r->exports[i];
 
-        if (atomic_load(&e->state) != FREE && e->fd >= 0)
-            oriel_sys_now->close(e->fd);
+        if (atomic_load(&e->state) != FREE)
+            release_mapping(e);
     }
     oriel_sys_now->release(r->exports);
 }
@@ -414,7 +426,14 @@ void oriel_registrar_stop(oriel_comm *comm)
     if (devices->registering) {
         oriel_comm_ring(comm, comm->process);
         pthread_join(devices->registrar, NULL);
+        devices->registering = 0;
     }
+}
+
+void oriel_registrar_free(oriel_comm *comm)
+{
+    oriel_devices *devices = comm->devices;
+
     for (int k = 0; devices->ranks != NULL && k < devices->num_ranks; k++)
         close_exports(&devices->ranks[k]);
     for (int r = 0; devices->imports != NULL && r < comm->size; r++) {

@@ -118,6 +118,8 @@ way                      | way    | |
 registrar                | registrar | |
 registrar-graph          | registrar | GRAPH=1 |
 registrar-graph-other    | registrar | GRAPH=1 OTHER=1 |
+rounds                   | rounds | |
+rounds-three             | rounds | -DN=3 CALLS=1 |
 ROWS
     mutants eager <<'ROWS'
 REVOKE_CHECKS_COMMIT    | -DDEADLINES=1 | agreement
@@ -284,6 +286,13 @@ STALE_STATES_ARE_MARKED | GRAPH=1 | touch
 GENERATIONS_ARE_NEW     | GRAPH=1 OTHER=1 | touch
 CLEARED_BEFORE_TOLD     | GRAPH=1 | touch
 FREE_WHEN_ALL_KNOW      | | touch
+ROWS
+    mutants rounds <<'ROWS'
+LOCKS_ARE_TRIED         | | return
+ENTER_WHEN_ALL_READY    | | return
+READY_HOLDS_LOCK        | | freed
+READY_IS_FOLLOWED       | | return
+LEAD_CANCELS_AT_END     | | return
 ROWS
 }
 
