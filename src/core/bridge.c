@@ -112,7 +112,9 @@ static int tell_process(oriel_comm *comm, oriel_link *link, int process)
 {
     heap_proc *proc = &comm->heap.procs[process];
     uint32_t came = atomic_load(&proc->control_round);
+    uint32_t leaving = atomic_load(&proc->leaving);
     uint32_t state = atomic_load(&proc->state);
+    uint32_t both = (state >= PROC_LEFT ? state : 0) | leaving << 8;
 
     if (link->rounds[process] != came) {
         if (tell_ranks(comm, link, process))
@@ -130,10 +132,10 @@ static int tell_process(oriel_comm *comm, oriel_link *link, int process)
         memcpy(link->out.text, proc->vote_text[(came - 1) & 1], sizeof link->out.text);
         return 1;
     }
-    if (state >= PROC_LEFT && link->states[process] != state) {
-        link->states[process] = state;
+    if (link->states[process] != both) {
+        link->states[process] = both;
         say(link, LINK_STATE, process);
-        link->out.code = (int32_t)state;
+        link->out.code = (int32_t)both;
         return 1;
     }
     return 0;
@@ -183,6 +185,18 @@ static void hear_abort(oriel_comm *comm, oriel_link *link)
     link->aborted = 1; /* it knows */
     oriel_comm_abort(comm, (oriel_status)m->code, m->rank, m->process, "%.*s", HEAP_TEXT - 1,
                      m->text);
+}
+
+static void hear_state(oriel_comm *comm, const link_message *m)
+{
+    heap_proc *proc = &comm->heap.procs[m->process];
+    uint32_t state = (uint32_t)m->code & 0xff;
+
+    if ((uint32_t)m->code >> 8 != 0)
+        atomic_store(&proc->leaving, 1);
+    if (state >= PROC_LEFT)
+        atomic_store(&proc->state, state);
+    oriel_comm_ring_all(comm);
 }
 
 static void hear_gpu(oriel_comm *comm, const link_message *m)
@@ -244,8 +258,7 @@ static int hear(const oriel_bridge *bridge, oriel_link *link)
         oriel_control_come(comm, m->process, m->round, (oriel_status)m->code, m->text);
         break;
     case LINK_STATE:
-        atomic_store(&comm->heap.procs[m->process].state, (uint32_t)m->code);
-        oriel_comm_ring_all(comm);
+        hear_state(comm, m);
         break;
     case LINK_RANK:
         hear_gpu(comm, m);

@@ -214,6 +214,32 @@ void oriel_comm_abandon(oriel_comm *comm)
         comm_free(comm);
 }
 
+void oriel_comm_leave(oriel_comm *comm)
+{
+    atomic_store(&comm->heap.procs[comm->process].leaving, 1);
+}
+
+int oriel_comm_leaving(const oriel_comm *comm)
+{
+    int n = 0;
+
+    for (int p = 0; p < comm->num_processes; p++)
+        n += atomic_load(&comm->heap.procs[p].leaving) != 0;
+    return n;
+}
+
+int oriel_comm_num_machines(const oriel_comm *comm)
+{
+    return comm ? (int)comm->heap.header->num_machines : 0;
+}
+
+int oriel_comm_machine(const oriel_comm *comm, int process)
+{
+    if (comm == NULL || process < 0 || process >= comm->num_processes)
+        return -1;
+    return comm->heap.procs[process].machine;
+}
+
 int oriel_comm_size(const oriel_comm *comm)
 {
     return comm ? comm->size : 0;

@@ -166,9 +166,14 @@ const heap_abort *oriel_comm_abort_record(const oriel_comm *comm);
 /* Collective over processes, bounded by `timeout_s`: returns the largest status
  * anybody brought, the same everywhere. */
 oriel_status oriel_comm_agree(oriel_comm *comm, oriel_status mine, double timeout_s);
-/* The same, and what process 0 has in `data` is there on all: at most HEAP_TEXT bytes. */
-oriel_status oriel_comm_share(oriel_comm *comm, oriel_status mine, void *data, size_t bytes,
-                              double timeout_s);
+/* The same, and what process 0 has in `data` is there on all: at most HEAP_TEXT bytes. 0 s: the
+ * comm's timeout. */
+ORIEL_API oriel_status oriel_comm_share(oriel_comm *comm, oriel_status mine, void *data,
+                                        size_t bytes, double timeout_s);
+/* Local: says that this process has come to its end, but stays for the others' sake; how many
+ * have said so. */
+ORIEL_API void oriel_comm_leave(oriel_comm *comm);
+ORIEL_API int oriel_comm_leaving(const oriel_comm *comm);
 /* Local: whether a process is on this machine, so that memory can be shared with it. */
 static inline int oriel_comm_is_here(const oriel_comm *comm, int process)
 {

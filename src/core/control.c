@@ -179,6 +179,8 @@ oriel_status oriel_comm_share(oriel_comm *comm, oriel_status mine, void *data, s
     char *shared = comm->heap.header->shared;
     oriel_status st;
 
+    if (timeout_s <= 0.0)
+        timeout_s = comm->timeout;
     if (comm->process == 0)
         memcpy(shared, data, bytes);
     st = oriel_comm_agree(comm, mine, timeout_s);

@@ -41,6 +41,7 @@ enum proc_state { PROC_ABSENT, PROC_ALIVE, PROC_LEFT, PROC_DEAD };
 typedef struct heap_proc {
     _Atomic uint32_t state;         /* enum proc_state */
     _Atomic uint32_t control_round; /* control barriers this process has entered */
+    _Atomic uint32_t leaving;       /* it has come to its end, and waits for others to */
     int32_t pid;
     int32_t first_rank;
     int32_t local_ranks;

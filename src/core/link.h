@@ -9,7 +9,7 @@ enum link_kind {
     LINK_JOIN = 1, /* a lead to process 0: `process` is its machine */
     LINK_WELCOME,  /* process 0 to that */
     LINK_COME,     /* `process` has come to meeting `round`, with status `code` */
-    LINK_STATE,    /* of `process`: `code` */
+    LINK_STATE,    /* of `process`, if it has left: `code`; | 256: it is leaving */
     LINK_RANK,     /* what rank `rank` shows of its GPU: a link_gpu */
     LINK_SHARE,    /* what process 0 shares in the meeting it comes to next */
     LINK_ABORT     /* the comm is revoked: a heap_abort in parts */

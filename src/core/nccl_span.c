@@ -20,13 +20,13 @@ static struct oriel_nccl *nccl_of(const oriel_comm *comm)
 /* ---- connecting ----------------------------------------------------------------------------- */
 
 /* One rank's part; in its stage, which nobody uses yet. */
-static nccl_result exchange(const oriel_comm *comm, const struct oriel_nccl *nccl, int local)
+static nccl_result exchange(const oriel_comm *comm, const struct oriel_nccl *nccl, int local,
+                            cu_stream stream)
 {
     const oriel_devices *devices = comm->devices;
-    const oriel_device_rank *rank = &devices->ranks[local];
     const nccl_library *calls = nccl->links.nccl;
     nccl_comm link = nccl->links.links[local].comm;
-    char *at = (char *)(uintptr_t)(rank->heap.base + devices->stage_at);
+    char *at = (char *)(uintptr_t)(devices->ranks[local].heap.base + devices->stage_at);
     nccl_result result = NCCL_SUCCESS;
 
     for (int r = 0; r < comm->size && result == NCCL_SUCCESS; r++) {
@@ -34,16 +34,17 @@ static nccl_result exchange(const oriel_comm *comm, const struct oriel_nccl *ncc
 
         if (r == comm->first_rank + local)
             continue;
-        result = calls->send(at, WARM_BYTES, NCCL_INT8, r, link, rank->gpu->stream);
+        result = calls->send(at, WARM_BYTES, NCCL_INT8, r, link, stream);
         if (result == NCCL_SUCCESS || result == NCCL_IN_PROGRESS)
-            result = calls->recv(to, WARM_BYTES, NCCL_INT8, r, link, rank->gpu->stream);
+            result = calls->recv(to, WARM_BYTES, NCCL_INT8, r, link, stream);
         if (result == NCCL_IN_PROGRESS)
             result = NCCL_SUCCESS;
     }
     return result;
 }
 
-static nccl_result exchange_all(const oriel_comm *comm, const struct oriel_nccl *nccl)
+static nccl_result exchange_all(const oriel_comm *comm, const struct oriel_nccl *nccl,
+                                const cu_stream *streams)
 {
     const oriel_devices *devices = comm->devices;
     nccl_result result = nccl->links.nccl->group_start();
@@ -53,24 +54,23 @@ static nccl_result exchange_all(const oriel_comm *comm, const struct oriel_nccl 
         cu_context back;
 
         oriel_cu->context_push(devices->ranks[i].gpu->context);
-        result = exchange(comm, nccl, i);
+        result = exchange(comm, nccl, i, streams[i]);
         oriel_cu->context_pop(&back);
     }
     ended = nccl->links.nccl->group_end();
     return result != NCCL_SUCCESS ? result : ended;
 }
 
-static int all_done(const oriel_comm *comm)
+static int all_done(const oriel_comm *comm, const cu_stream *streams)
 {
     const oriel_devices *devices = comm->devices;
 
     for (int i = 0; i < comm->local_ranks; i++) {
-        const oriel_gpu *gpu = devices->ranks[i].gpu;
         cu_context back;
         cu_result result;
 
-        oriel_cu->context_push(gpu->context);
-        result = oriel_cu->stream_query(gpu->stream);
+        oriel_cu->context_push(devices->ranks[i].gpu->context);
+        result = oriel_cu->stream_query(streams[i]);
         oriel_cu->context_pop(&back);
         if (result == CU_NOT_READY)
             return 0;
@@ -78,17 +78,17 @@ static int all_done(const oriel_comm *comm)
     return 1;
 }
 
-static oriel_status warm(oriel_comm *comm, struct oriel_nccl *nccl)
+static oriel_status warm(oriel_comm *comm, struct oriel_nccl *nccl, const cu_stream *streams)
 {
     oriel_nccl_wait wait = oriel_nccl_patience(comm, oriel_config_number(ORIEL_OPT_INIT_TIMEOUT));
-    nccl_result result = exchange_all(comm, nccl);
+    nccl_result result = exchange_all(comm, nccl, streams);
     const char *what = "connecting the machines";
     oriel_status st;
 
     if (result != NCCL_SUCCESS && result != NCCL_IN_PROGRESS)
         return oriel_nccl_check(nccl->links.nccl, NULL, result, what);
     st = oriel_nccl_links_settle(&nccl->links, 0, nccl->links.n, what, &wait);
-    while (st == ORIEL_OK && !all_done(comm)) {
+    while (st == ORIEL_OK && !all_done(comm, streams)) {
         if (oriel_comm_aborted(comm))
             return oriel_comm_failure(comm);
         if (oriel_now() > wait.until)
@@ -98,15 +98,38 @@ static oriel_status warm(oriel_comm *comm, struct oriel_nccl *nccl)
     return st;
 }
 
+/* Each rank has its own: on one stream the ranks of a GPU would wait for who comes after. */
+static oriel_status make_streams(const oriel_comm *comm, cu_stream *streams, int destroys)
+{
+    const oriel_devices *devices = comm->devices;
+    cu_result result = CU_OK;
+
+    for (int i = 0; i < comm->local_ranks && result == CU_OK; i++) {
+        cu_context back;
+
+        oriel_cu->context_push(devices->ranks[i].gpu->context);
+        if (!destroys)
+            result = oriel_cu->stream_create(&streams[i], CU_STREAM_NON_BLOCKING_FLAG, 0);
+        else if (streams[i] != NULL)
+            oriel_cu->stream_destroy(streams[i]);
+        oriel_cu->context_pop(&back);
+    }
+    return oriel_cuda_check(result, "creating a stream");
+}
+
 oriel_status oriel_nccl_warm(oriel_comm *comm)
 {
     struct oriel_nccl *nccl = nccl_of(comm);
-    oriel_status st;
+    cu_stream streams[DEVICE_RANKS] = {0};
+    oriel_status st = make_streams(comm, streams, 0);
 
-    if (!oriel_nccl_try_all(nccl))
-        return oriel_comm_failure(comm); /* just being aborted */
-    st = warm(comm, nccl);
-    oriel_nccl_leave_all(nccl);
+    if (st == ORIEL_OK && !oriel_nccl_try_all(nccl))
+        st = oriel_comm_failure(comm); /* just being aborted */
+    else if (st == ORIEL_OK) {
+        st = warm(comm, nccl, streams);
+        oriel_nccl_leave_all(nccl);
+    }
+    make_streams(comm, streams, 1);
     return st;
 }
 

@@ -1,4 +1,4 @@
-/* What goes wrong between machines: span mismatch | late | killed | kernel, under `oriel run`
+/* What goes wrong between machines: span mismatch | late | killed, under `oriel run`
  * with processes that count as machines (ORIEL_HOSTID). All but the killed one hear of it, by
  * name, within 5 s, and their results are poisoned. */
 #include <math.h>
@@ -56,7 +56,7 @@ static void differ(oriel_comm *comm, cu_stream stream, cu_ptr at)
     CHECK_OK(start_call(comm, stream, at, last ? COUNT / 2 : COUNT));
     printf("row mismatch noticed in %.2f s ok\n", wait_for_end(comm, stream));
     CHECK_IS(ORIEL_ERR_REVOKED, oriel_comm_check(comm));
-    check_says("asked for all_reduce max of 1048576 bytes", "524288 bytes", NULL);
+    check_says("asked for all_reduce max of", "1048576 bytes", "524288 bytes", NULL);
     if (!last)
         check_poison(stream, at);
 }
@@ -79,16 +79,20 @@ static void come_late(oriel_comm *comm, cu_stream stream, cu_ptr at)
 static void lose_one(oriel_comm *comm, cu_stream stream, cu_ptr at)
 {
     double took;
+    int started;
 
     if (oriel_comm_process(comm) == 1)
         kill(getpid(), SIGKILL);
-    CHECK_OK(start_call(comm, stream, at, COUNT));
+    started = start_call(comm, stream, at, COUNT) == ORIEL_OK; /* it may be known by then */
+    if (!started)
+        check_says("process 1", "is gone", NULL);
     took = wait_for_end(comm, stream);
     CHECK(took < 5.0, "a death was noticed after %.2f s", took);
     CHECK_IS(ORIEL_ERR_REVOKED, oriel_comm_check(comm));
     check_says("process 1", "is gone", NULL);
     printf("row death noticed in %.2f s ok\n", took);
-    check_poison(stream, at);
+    if (started)
+        check_poison(stream, at);
 }
 
 int main(int argc, char **argv)

@@ -6,12 +6,14 @@
  * for NCCL to put its work on the stream. */
 #include "ops/cuda/span.h"
 
+#include "base/sys.h"
 #include "core/hash.h"
 #include "core/nvtx.h"
 
 /* In the arena, behind what kernels keep there: see kernel_on.c. Calls of a rank are in order,
  * so one arena serves all. */
 enum { ROOM_AT = 4 << 20, THEIR_RECORD_AT = SPAN_LINE };
+#define WHY_S 2.0
 
 /* ---- exchanges ------------------------------------------------------------------------------ */
 
@@ -141,6 +143,15 @@ static oriel_status put_on(oriel_span *span)
     return st == ORIEL_OK ? judge(span) : st;
 }
 
+/* NCCL may see that a connection ended before the bridge can say which process died. */
+static void hear_why(const oriel_comm *comm)
+{
+    double until = oriel_now() + WHY_S;
+
+    while (!oriel_comm_aborted(comm) && oriel_now() < until)
+        oriel_sys_now->poll(NULL, 0, 1);
+}
+
 oriel_status oriel_span_launch(oriel_group *group, int rank, const oriel_op *op,
                                const oriel_ragged_on *ragged, void *stream)
 {
@@ -163,8 +174,13 @@ oriel_status oriel_span_launch(oriel_group *group, int rank, const oriel_op *op,
     st = put_on(&span);
     oriel_cu->context_pop(&back);
     oriel_nvtx_pop();
-    if (st != ORIEL_OK && !oriel_comm_aborted(comm))
-        oriel_comm_abort(comm, st, rank, comm->process, "rank %d: %s", rank, oriel_last_error());
+    if (st == ORIEL_OK)
+        return ORIEL_OK;
+    if (st == ORIEL_ERR_SYSTEM)
+        hear_why(comm);
+    if (oriel_comm_aborted(comm))
+        return oriel_comm_failure(comm);
+    oriel_comm_abort(comm, st, rank, comm->process, "rank %d: %s", rank, oriel_last_error());
     return st;
 }
 
