@@ -212,10 +212,13 @@ class Operation:
                 mlir.register_lowering(primitive, lower, platform=platform, cacheable=False)
         _compat.lower_per_devices(self._context)
 
-    def call(self, ctx, operands, groups, aliases=None, target=None, **attributes):
+    def call(
+        self, ctx, operands, groups, aliases=None, target=None, space=None, **attributes
+    ):
         """The custom call of a lowering rule. src/ffi/ffi.h says what it carries;
         `aliases` maps operands to results that share their memory, `target` is another
-        name than the operation's."""
+        name than the operation's; `space` is the memory space of the first operand and the
+        first result."""
         module, site = _Sites.of(ctx.module_context).next()
         _lib.load().oriel_ffi_lowering(module, site)
         numbers = {
@@ -225,7 +228,11 @@ class Operation:
             "site": site,
             "world": _world.current().size,
         } | attributes
-        return jax.ffi.ffi_lowering(f"oriel_{target or self.name}", operand_output_aliases=aliases)(
+        return jax.ffi.ffi_lowering(
+            f"oriel_{target or self.name}",
+            operand_output_aliases=aliases,
+            extra_attributes=_in_space(space),
+        )(
             ctx,
             *operands,
             groups=_as_attribute(groups),
@@ -268,6 +275,18 @@ def lower_copy(ctx, x):
 def lower_here(ctx, function, x):
     """`function`, which communicates nothing, as part of a lowering rule."""
     return mlir.lower_fun(function, multiple_results=False)(ctx, x)
+
+
+_COLLECTIVE = "{0:1}"  # the first, in XLA's memory space 1
+
+
+def _in_space(space):
+    """What tells XLA's colouring of buffers where those of a custom call belong."""
+    if space is None:
+        return None
+    text = mlir.ir.StringAttr.get(_COLLECTIVE)
+    names = ("operands_memory_spaces", "results_memory_spaces")
+    return {"mhlo.frontend_attributes": mlir.ir.DictAttr.get({name: text for name in names})}
 
 
 def _as_attribute(value):

@@ -224,6 +224,15 @@ static void hear_join(const oriel_bridge *bridge, oriel_link *link)
     say(link, LINK_WELCOME, 0);
 }
 
+static const oriel_link *find_link(const oriel_bridge *bridge, int machine)
+{
+    for (int i = 0; i < bridge->num_links; i++) {
+        if (bridge->links[i].machine == machine)
+            return &bridge->links[i];
+    }
+    return NULL;
+}
+
 /* Whether a message is one that may come from there. */
 static int is_sound(const oriel_bridge *bridge, const oriel_link *link)
 {
@@ -232,17 +241,22 @@ static int is_sound(const oriel_bridge *bridge, const oriel_link *link)
 
     if (link->machine < 0)
         return m->kind == LINK_JOIN && m->process > 0 &&
-               m->process < (int)comm->heap.header->num_machines;
+               m->process < (int)comm->heap.header->num_machines &&
+               find_link(bridge, m->process) == NULL;
     if (m->kind == LINK_ABORT || m->kind == LINK_SHARE)
         return 1;
-    if (m->kind == LINK_RANK && (m->rank < 0 || m->rank >= comm->size))
+    if (m->process < 0 || m->process >= comm->num_processes || oriel_comm_is_here(comm, m->process))
         return 0;
-    return (m->kind == LINK_COME || m->kind == LINK_STATE || m->kind == LINK_RANK) &&
-           m->process >= 0 && m->process < comm->num_processes &&
-           !oriel_comm_is_here(comm, m->process);
+    if (m->kind == LINK_RANK)
+        return m->rank >= 0 && m->rank < comm->size &&
+               comm->heap.ranks[m->rank].process == m->process;
+    if (m->kind == LINK_STATE)
+        return ((uint32_t)m->code & 0xff) <= PROC_DEAD;
+    return m->kind == LINK_COME;
 }
 
-/* Takes the message in; 0: not yet. */
+/* Takes the message in; 0: not yet, nor what comes behind it: until this machine has closed its
+ * own round, which takes no longer than a look. */
 static int hear(const oriel_bridge *bridge, oriel_link *link)
 {
     oriel_comm *comm = bridge->comm;
@@ -359,17 +373,24 @@ static void admit(oriel_bridge *bridge)
         bridge->strangers[at] = NULL;
 }
 
+/* One that ended before it said whose it was leaves its place. */
 static void promote(oriel_bridge *bridge, oriel_store_peer *peer)
 {
     int fd = oriel_store_peer_take(peer);
+    int at = 0;
 
-    if (fd < 0)
+    if (fd < 0) {
         oriel_store_peer_destroy(peer);
-    else if (bridge->num_links == bridge->max_links ||
-             oriel_link_init(&bridge->links[bridge->num_links], fd, &bridge->comm->heap) !=
-                 ORIEL_OK)
+        return;
+    }
+    while (at < bridge->num_links && (bridge->links[at].fd >= 0 || bridge->links[at].machine >= 0))
+        at++;
+    if (at < bridge->num_links)
+        oriel_link_free(&bridge->links[at]);
+    if (at == bridge->max_links ||
+        oriel_link_init(&bridge->links[at], fd, &bridge->comm->heap) != ORIEL_OK)
         oriel_sys_now->close(fd);
-    else
+    else if (at == bridge->num_links)
         bridge->num_links++;
 }
 

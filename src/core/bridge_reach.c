@@ -15,43 +15,54 @@
 enum { BACKLOG = 64, PAUSE_MS = 20 };
 #define FIRST_DIAL_S 1.0
 
-/* At any address of this machine: one socket takes both kinds where there is IPv6. */
-static oriel_status listen_anywhere(int *fd_p, uint32_t *port_p)
+/* -1: it cannot listen there. */
+static int listen_at(const char *text)
 {
-    static const char *const anywhere[] = {"[::]:0", "0.0.0.0:0"};
+    oriel_address address;
+    oriel_endpoint at[ORIEL_ADDRESS_ENDPOINTS];
+    int n = 0;
+    int fd;
+
+    if (oriel_address_parse(text, &address) != ORIEL_OK ||
+        oriel_address_resolve(&address, at, &n) != ORIEL_OK || n == 0)
+        return -1;
+    fd = oriel_sys_now->socket(at[0].addr.ss_family, SOCK_STREAM | SOCK_NONBLOCK, 0);
+    if (fd < 0)
+        return -1;
+    /* IPv4 too, whatever the system's default is; IPv4 sockets have no such option. */
+    (void)setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &(int){0}, sizeof(int));
+    if (oriel_sys_now->bind(fd, (const struct sockaddr *)&at[0].addr, at[0].len) == 0 &&
+        oriel_sys_now->listen(fd, BACKLOG) == 0)
+        return fd;
+    oriel_sys_now->close(fd);
+    return -1;
+}
+
+/* At ORIEL_ADDRESS, if that is one of this machine's own; else at all of them: one socket takes
+ * both kinds where there is IPv6. */
+static oriel_status listen_somewhere(int *fd_p, uint32_t *port_p)
+{
+    const char *given = oriel_config_string(ORIEL_OPT_ADDRESS);
+    char own[BRIDGE_ADDRESS + 8] = "";
+    const char *const places[] = {own, "[::]:0", "0.0.0.0:0"};
     oriel_endpoint bound = {.len = sizeof bound.addr};
     int listener = -1;
+    int error;
 
-    for (int i = 0; i < 2 && listener < 0; i++) {
-        oriel_address address;
-        oriel_endpoint at[ORIEL_ADDRESS_ENDPOINTS];
-        int n = 0;
-        int fd;
-
-        if (oriel_address_parse(anywhere[i], &address) != ORIEL_OK ||
-            oriel_address_resolve(&address, at, &n) != ORIEL_OK)
-            continue;
-        fd = oriel_sys_now->socket(at[0].addr.ss_family, SOCK_STREAM | SOCK_NONBLOCK, 0);
-        if (fd < 0)
-            continue;
-        if (oriel_sys_now->bind(fd, (const struct sockaddr *)&at[0].addr, at[0].len) == 0 &&
-            oriel_sys_now->listen(fd, BACKLOG) == 0)
-            listener = fd;
-        else
-            oriel_sys_now->close(fd);
+    if (given[0] != '\0')
+        snprintf(own, sizeof own, strchr(given, ':') != NULL ? "[%.63s]:0" : "%.63s:0", given);
+    for (int i = given[0] == '\0'; i < 3 && listener < 0; i++)
+        listener = listen_at(places[i]);
+    if (listener >= 0 &&
+        oriel_sys_now->getsockname(listener, (struct sockaddr *)&bound.addr, &bound.len) == 0) {
+        *port_p = oriel_endpoint_port(&bound);
+        *fd_p = listener;
+        return ORIEL_OK;
     }
-    if (listener < 0 ||
-        oriel_sys_now->getsockname(listener, (struct sockaddr *)&bound.addr, &bound.len) != 0) {
-        int error = errno;
-
-        if (listener >= 0)
-            oriel_sys_now->close(listener);
-        return oriel_fail(ORIEL_ERR_SYSTEM, "cannot listen for other machines: %s",
-                          strerror(error));
-    }
-    *port_p = oriel_endpoint_port(&bound);
-    *fd_p = listener;
-    return ORIEL_OK;
+    error = errno;
+    if (listener >= 0)
+        oriel_sys_now->close(listener);
+    return oriel_fail(ORIEL_ERR_SYSTEM, "cannot listen for other machines: %s", strerror(error));
 }
 
 /* The number of an address that others may reach; 0: none. */
@@ -116,7 +127,7 @@ oriel_status oriel_bridge_listen(oriel_bridge_ticket *ticket_p, int *fd_p)
 
     if (st == ORIEL_OK)
         st = list_addresses(ticket_p);
-    return st == ORIEL_OK ? listen_anywhere(fd_p, &ticket_p->port) : st;
+    return st == ORIEL_OK ? listen_somewhere(fd_p, &ticket_p->port) : st;
 }
 
 /* Each address in turn, first with little patience. */

@@ -179,16 +179,18 @@ oriel_status oriel_comm_share(oriel_comm *comm, oriel_status mine, void *data, s
     char *shared = comm->heap.header->shared;
     oriel_status st;
 
+    if (bytes > HEAP_TEXT)
+        mine = oriel_fail(ORIEL_ERR_INVALID, "%zu bytes to share; at most %d", bytes, HEAP_TEXT);
     if (timeout_s <= 0.0)
         timeout_s = comm->timeout;
-    if (comm->process == 0)
+    if (comm->process == 0 && mine == ORIEL_OK)
         memcpy(shared, data, bytes);
     st = oriel_comm_agree(comm, mine, timeout_s);
+    if (st != ORIEL_OK)
+        return st;
     memcpy(data, shared, bytes);
     /* The next one's must not be there before all have read this one's. */
-    if (st == ORIEL_OK)
-        st = oriel_comm_agree(comm, ORIEL_OK, timeout_s);
-    return st;
+    return oriel_comm_agree(comm, ORIEL_OK, timeout_s);
 }
 
 /* ---- between machines: for the bridge ------------------------------------- */

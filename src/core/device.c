@@ -196,16 +196,6 @@ static oriel_status make_heap(const oriel_comm *comm, oriel_device_rank *rank)
     return st == ORIEL_OK ? oriel_nccl_memory_create(nccl, rank->gpu, bytes, &rank->heap.base) : st;
 }
 
-static void free_heap(const oriel_comm *comm, oriel_device_rank *rank)
-{
-    const nccl_library *nccl;
-
-    if (!comm->wants_nccl)
-        oriel_cuda_memory_close(&rank->heap);
-    else if (rank->heap.base != 0 && oriel_nccl_open(&nccl) == ORIEL_OK)
-        oriel_nccl_memory_free(nccl, rank->gpu, rank->heap.base);
-}
-
 static oriel_status prepare_rank(oriel_comm *comm, int local, int ordinal)
 {
     oriel_devices *devices = comm->devices;
@@ -395,6 +385,10 @@ const oriel_segment *oriel_devices_lookup(oriel_comm *comm, uint64_t id, oriel_s
     uint64_t window = (id & ~DEVICE_SEGMENT) >> 32;
     const oriel_device_rank *rank;
 
+    if (devices != NULL && id == DEVICE_SEGMENT_MULTICAST) {
+        *buffer = (oriel_segment){.fd = devices->multicast.fd};
+        return buffer->fd > 0 ? buffer : NULL;
+    }
     if (devices == NULL || local >= (uint64_t)devices->num_ranks)
         return NULL;
     rank = &devices->ranks[local];
@@ -551,53 +545,6 @@ void oriel_devices_look(oriel_comm *comm)
     }
     for (int i = 0; i < devices->num_ranks && oriel_comm_aborted(comm); i++)
         __atomic_store_n(&devices->ranks[i].report->abort, 1, __ATOMIC_RELEASE);
+    oriel_nccl_look(comm);
     pthread_mutex_unlock(&devices->look_lock);
-}
-
-/* ---- the end -------------------------------------------------------------------------------- */
-
-static void free_frames(oriel_device_rank *rank)
-{
-    while (rank->frames != NULL) {
-        device_frame *frame = rank->frames;
-
-        rank->frames = frame->next;
-        oriel_sys_now->release(frame);
-    }
-}
-
-int oriel_devices_close(oriel_comm *comm)
-{
-    oriel_devices *devices = comm->devices;
-
-    if (devices == NULL)
-        return 1;
-    oriel_nccl_abort(comm);
-    if (devices->gpus != NULL && !oriel_devices_drain(comm)) {
-        atomic_store(&devices->registrar_ends, 1);
-        return 0;
-    }
-    oriel_registrar_stop(comm);
-    if (!oriel_nccl_close(comm))
-        return 0;
-    oriel_registrar_free(comm);
-    for (int r = 0; devices->mapped != NULL && r < comm->size; r++)
-        oriel_cuda_memory_close(&devices->mapped[r]);
-    for (int i = 0; devices->ranks != NULL && i < devices->num_ranks; i++) {
-        free_heap(comm, &devices->ranks[i]);
-        free_frames(&devices->ranks[i]);
-    }
-    if (devices->reports != NULL)
-        oriel_cu->host_free(devices->reports);
-    for (int i = 0; i < devices->num_gpus; i++) {
-        oriel_room_give(&devices->gpus[i]);
-        oriel_cuda_gpu_close(&devices->gpus[i]);
-    }
-    pthread_mutex_destroy(&devices->look_lock);
-    oriel_sys_now->release(devices->mapped);
-    oriel_sys_now->release(devices->ranks);
-    oriel_sys_now->release(devices->gpus);
-    oriel_sys_now->release(devices);
-    comm->devices = NULL;
-    return 1;
 }

@@ -5,11 +5,13 @@
 #include "base/config.h"
 #include "base/log.h"
 #include "base/sys.h"
+#include "core/nccl_ways.h"
 #include "core/register.h"
 
 /* Of a GPU with 132 multiprocessors; kernels of ranks that share it must all be resident. */
 enum { CTAS_OF_GPU = 120, CTAS_MOST = 32 };
-#define CLOSE_S 5.0
+#define CLOSE_S  5.0
+#define BRIDGE_S 2.0
 
 static struct oriel_nccl *nccl_of(const oriel_comm *comm)
 {
@@ -143,6 +145,8 @@ oriel_status oriel_nccl_connect(oriel_comm *comm, oriel_status mine)
     st = open_links(comm, devices->nccl);
     if (st == ORIEL_OK)
         st = comm->wants_nccl ? register_heaps(comm, devices->nccl) : oriel_nccl_warm(comm);
+    if (st == ORIEL_OK && comm->wants_nccl)
+        st = oriel_nccl_ways_open(comm, devices->nccl);
     if (st == ORIEL_OK)
         return ORIEL_OK;
     atomic_store(&devices->nccl->broken, 1);
@@ -177,10 +181,9 @@ int oriel_nccl_close(oriel_comm *comm)
 
     if (nccl == NULL)
         return 1;
-    if (!oriel_nccl_abort_end(nccl))
-        return 0;
     good = nccl->parted && !atomic_load(&nccl->broken);
     oriel_rounds_close(nccl, good);
+    oriel_nccl_ways_close(nccl, good);
     if (good)
         oriel_nccl_links_deregister(&nccl->links, nccl->heaps);
     ended = oriel_nccl_links_close(&nccl->links, good, CLOSE_S);
@@ -188,6 +191,72 @@ int oriel_nccl_close(oriel_comm *comm)
     oriel_sys_now->release(nccl);
     devices->nccl = NULL;
     return ended;
+}
+
+/* A call of NCCL's has no deadline of its own: all ranks have met for it, and it does not end. */
+static void look_at_calls(oriel_comm *comm, int local)
+{
+    const oriel_devices *devices = comm->devices;
+    oriel_device_rank *r = &devices->ranks[local];
+    uint32_t begun = __atomic_load_n(&r->report->begun, __ATOMIC_ACQUIRE);
+
+    if (begun == __atomic_load_n(&r->report->ended, __ATOMIC_ACQUIRE) || begun != r->begun) {
+        r->begun = begun;
+        r->begun_at = oriel_now();
+    } else if (oriel_now() > r->begun_at + comm->timeout) {
+        oriel_comm_abort(comm, ORIEL_ERR_TIMEOUT, comm->first_rank + local, comm->process,
+                         "%s on rank %d did not end within %.1f s",
+                         comm->heap.header->num_machines > 1 ? "a call that spans machines"
+                                                             : "all_reduce via nccl",
+                         comm->first_rank + local, comm->timeout);
+    }
+}
+
+/* NCCL sees that a connection between machines has ended before the bridge can say which
+ * process died. */
+static int has_had_time(const oriel_comm *comm, struct oriel_nccl *nccl)
+{
+    if (nccl->trouble_at == 0.0)
+        nccl->trouble_at = oriel_now();
+    return comm->heap.header->num_machines == 1 || oriel_now() > nccl->trouble_at + BRIDGE_S;
+}
+
+/* Whether the link has nothing more to tell. */
+static int look_at_link(oriel_comm *comm, struct oriel_nccl *nccl, int i)
+{
+    const nccl_library *calls = nccl->links.nccl;
+    nccl_comm link = nccl->links.links[i].comm;
+    nccl_result state = NCCL_SUCCESS;
+
+    if (oriel_comm_aborted(comm)) {
+        atomic_store(&nccl->broken, 1);
+        if (calls->comm_revoke != NULL && link != NULL)
+            calls->comm_revoke(link, 0);
+        return 1;
+    }
+    look_at_calls(comm, i);
+    if (link != NULL && calls->comm_state(link, &state) == NCCL_SUCCESS && state != NCCL_SUCCESS &&
+        state != NCCL_IN_PROGRESS && has_had_time(comm, nccl))
+        oriel_comm_abort(comm, ORIEL_ERR_PEER, comm->first_rank + i, comm->process,
+                         "NCCL says of rank %d: %s", comm->first_rank + i,
+                         calls->error_text(state));
+    return 0;
+}
+
+void oriel_nccl_look(oriel_comm *comm)
+{
+    struct oriel_nccl *nccl = nccl_of(comm);
+
+    for (int i = nccl != NULL ? nccl->revoked : 0; nccl != NULL && i < nccl->links.n; i++) {
+        int done;
+
+        /* Whoever holds it sees the revocation, and leaves. */
+        if (pthread_mutex_trylock(&nccl->links.links[i].lock) != 0)
+            return;
+        done = look_at_link(comm, nccl, i);
+        pthread_mutex_unlock(&nccl->links.links[i].lock);
+        nccl->revoked += done && i == nccl->revoked;
+    }
 }
 
 /* ---- use ----------------------------------------------------------------------------------- */
@@ -234,10 +303,7 @@ oriel_status oriel_nccl_enter(oriel_comm *comm, int rank, nccl_comm *nccl_p)
     link = &nccl->links.links[local_of(comm, rank)];
     pthread_mutex_lock(&link->lock);
     *nccl_p = link->comm;
-    if (link->comm != NULL)
-        return ORIEL_OK;
-    pthread_mutex_unlock(&link->lock);
-    return oriel_comm_failure(comm); /* aborted in the meantime */
+    return ORIEL_OK;
 }
 
 oriel_status oriel_nccl_leave(oriel_comm *comm, int rank, nccl_result result, const char *what)

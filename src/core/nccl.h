@@ -10,14 +10,13 @@
 
 struct oriel_nccl {
     oriel_nccl_links links;
-    nccl_window *heaps; /* per local rank: the window of all heaps */
-    _Atomic int broken; /* something failed on the communicators: they do nothing more */
-    int parted;         /* all ranks are done with them */
-    pthread_t aborter;  /* see nccl_span.c, and all below */
-    int aborting;
-    _Atomic int aborted;
-    nccl_comm *doomed;
-    struct oriel_rounds *rounds; /* of the registrar: see register_nccl.c */
+    nccl_window *heaps;           /* per local rank: the window of all heaps */
+    _Atomic int broken;           /* something failed on the communicators: they do nothing more */
+    int parted;                   /* all ranks are done with them */
+    struct oriel_rounds *rounds;  /* of the registrar: see register_nccl.c */
+    struct oriel_nccl_ways *ways; /* see nccl_ways.h */
+    int revoked;                  /* so many links have ended what they had on the GPUs */
+    double trouble_at;            /* when NCCL first spoke of it; 0: never */
 };
 
 /* Collective over processes, bounded: all come, each with what it has to say so far. Makes the
@@ -30,6 +29,11 @@ oriel_status oriel_nccl_part(oriel_comm *comm);
 /* Local and bounded, when own kernels have ended. False: NCCL did not come back, and what it
  * uses must not be freed. */
 int oriel_nccl_close(oriel_comm *comm);
+
+/* Local, no wait, by one thread at a time, once the abort words of a revoked comm are written:
+ * passes failures of NCCL on to the comm, and of a revoked comm ends what NCCL has on the GPUs.
+ * What is mapped stays so: kernels behind it on the streams find it there. */
+void oriel_nccl_look(oriel_comm *comm);
 
 /* Local: the communicator of a local rank; NULL: the comm has none. */
 nccl_comm oriel_nccl_of(const oriel_comm *comm, int rank);
@@ -61,15 +65,6 @@ void oriel_nccl_leave_all(struct oriel_nccl *nccl);
 
 /* Collective over all ranks: connects each pair, so that no call has to wait for it. */
 oriel_status oriel_nccl_warm(oriel_comm *comm);
-/* Local, called again and again: gives up on calls that span machines and have not moved for the
- * comm's timeout; and on a revoked comm ends what NCCL has on the GPUs, which waits for peers
- * without limit. */
-void oriel_nccl_watch(oriel_comm *comm);
-/* Local: the latter, where the comm is revoked. Does not wait. */
-void oriel_nccl_abort(oriel_comm *comm);
-/* Local and bounded: waits for that. False: NCCL did not come back. */
-int oriel_nccl_abort_end(struct oriel_nccl *nccl);
-
 /* How long to wait for NCCL, and why not: the comm's timeout and its revocation. */
 oriel_nccl_wait oriel_nccl_patience(oriel_comm *comm, double seconds);
 

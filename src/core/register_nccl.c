@@ -41,6 +41,7 @@ struct round {
 struct set {
     nccl_window windows[DEVICE_RANKS];     /* per local rank */
     oriel_cuda_memory alias[DEVICE_RANKS]; /* the same: what it has brought */
+    cu_ptr inside[DEVICE_RANKS];           /* the same: how far into an allocation that begins */
     heap_offer offers[DEVICE_RANKS];       /* per rank */
 };
 
@@ -324,7 +325,8 @@ static oriel_status register_set(oriel_comm *comm, struct oriel_rounds *rounds, 
     for (int k = 0; k < devices->num_ranks; k++) {
         const oriel_export *e = rounds->offered[k];
 
-        at[k] = e != NULL ? e->alias.base : rounds->scratch[k] + (cu_ptr)number * SCRATCH_PIECE;
+        set->inside[k] = e != NULL ? 0 : (cu_ptr)number * SCRATCH_PIECE;
+        at[k] = (e != NULL ? e->alias.base : rounds->scratch[k]) + set->inside[k];
         bytes[k] = e != NULL ? e->alias.bytes : SCRATCH_PIECE;
         set->alias[k] = e != NULL ? e->alias : (oriel_cuda_memory){.fd = -1};
     }
@@ -355,8 +357,9 @@ static oriel_status see_offer(oriel_comm *comm, const struct set *set, int rank)
         cu_ptr at = 0;
 
         st = oriel_nccl_links_pointer(&devices->nccl->links, k, set->windows[k], rank, &at);
+        /* NCCL takes it for granted that all begin equally far into their allocations. */
         if (st == ORIEL_OK)
-            st = oriel_window_tell(&devices->ranks[k], rank, number, at);
+            st = oriel_window_tell(&devices->ranks[k], rank, number, at - set->inside[k]);
     }
     if (st != ORIEL_OK)
         return st;

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/sys.h"
-#include "core/nccl.h"
+#include "core/device.h"
 
 /* Between two looks: while the others are about to come, when the system tells, and
  * when it cannot. */
@@ -102,7 +102,6 @@ static void *watch_main(void *arg)
         }
         follow(comm, &next);
         oriel_devices_look(comm);
-        oriel_nccl_watch(comm);
     }
     forget(&next);
     return NULL;

@@ -3,8 +3,8 @@
  *
  * Custom calls "oriel_all_reduce", "oriel_all_gather" and so on (platforms cpu and CUDA),
  * one name for each operation, for the reader of a program: all run the same
- * handlers. "oriel_op" is "oriel_kernel" for host functions, which graphs do not
- * capture. Attributes, all i64 scalars but the arrays:
+ * handlers. "oriel_op" is "oriel_kernel" for host functions, and "oriel_all_reduce_nccl" is
+ * "oriel_all_reduce" by NCCL, which graphs do not capture. Attributes, all i64 scalars but the arrays:
  *   kind        enum oriel_kind
  *   groups      i64 array, ranks of all groups one after the other
  *   group_size  ranks in each group
@@ -12,6 +12,7 @@
  *   site        ordinal of the call within its program, equal on all processes
  *   world       size of the comm the program was lowered for
  *   reduce      oriel_redop; 0 if absent
+ *   via         oriel_via; 0 if absent
  *   root        position in each group; 0 if absent
  *   pairs       i64 array, (source, destination) positions in each group one after
  *               the other; none if absent

@@ -10,7 +10,7 @@ typedef struct oriel_site oriel_site;
 
 /* What a site's attributes say. */
 typedef struct site_attrs {
-    int64_t kind, module, site, world, group_size, reduce, root, kernel;
+    int64_t kind, module, site, world, group_size, reduce, root, kernel, via;
     int64_t num_ranks, num_pairs, num_values;
     const int64_t *ranks, *pairs, *values;
 } site_attrs;

@@ -77,6 +77,15 @@ KERNEL(oriel_wide_copy)
     follow(c);
     small_copy<DEVICE_SMALL_LINES>(c);
 }
+KERNEL(oriel_meet)
+{
+    small_copy<1>(c);
+    judge_begin(c);
+}
+KERNEL(oriel_judge)
+{
+    judge(c);
+}
 extern "C" __global__ void BOUNDS oriel_kernel_begin(const __grid_constant__ device_call c,
                                                      const __grid_constant__ device_begin b)
 {
@@ -96,10 +105,6 @@ extern "C" __global__ void BOUNDS oriel_span_compare(const __grid_constant__ dev
                                                      const device_record *theirs, uint32_t member)
 {
     span_compare(c, theirs, member);
-}
-extern "C" __global__ void BOUNDS oriel_span_end(const __grid_constant__ device_call c)
-{
-    span_end(c);
 }
 extern "C" __global__ void BOUNDS oriel_span_pick(const __grid_constant__ device_call c,
                                                   const __grid_constant__ device_pick p)

@@ -2,7 +2,7 @@
  *   each member's record to its neighbour: all ask for the same
  *   the data, in exchanges of NCCL's and calls of the machine's own members (span_ops.c)
  *   a verdict: the result is poisoned if anything failed
- * NCCL has no deadline: the watch thread has (core/nccl_span.c). The host waits for nobody, but
+ * NCCL has no deadline: the watch thread has (core/nccl.c). The host waits for nobody, but
  * for NCCL to put its work on the stream. */
 #include "ops/cuda/span.h"
 
@@ -88,7 +88,7 @@ static oriel_status judge(oriel_span *span)
 {
     void *params[] = {&span->call};
 
-    return launch(span, span->self->code->span_end, params);
+    return launch(span, span->self->code->judge, params);
 }
 
 /* ---- the call ------------------------------------------------------------------------------- */

@@ -1,17 +1,19 @@
-/* What a call that spans machines needs on the device beside NCCL's kernels. None of these
- * waits for anybody, so they need no particular grid: one CTA where nothing else is said. */
+/* What a call that spans machines needs on the device beside NCCL's kernels and the judge, who
+ * comes last. None of these waits for anybody, so they need no particular grid: one CTA where
+ * nothing else is said. */
 #ifndef ORIEL_OPS_CUDA_SPAN_CUH
 #define ORIEL_OPS_CUDA_SPAN_CUH
 
 #include "ops/cuda/ragged.cuh"
+#include "ops/cuda/variant.cuh"
 
 /* Writes what this rank asks for, to be sent to its neighbour in the group. */
 DEVICE void span_begin(const device_call &c, device_record *at)
 {
+    judge_begin(c);
     if (THREAD != 0)
         return;
     *at = device_record{0, c.hash, c.what, c.n, c.block, c.shape};
-    store_relaxed(&((device_report *)own_table(c)->report)->spanning, 1);
 }
 
 /* Compares it with what `member` asked for. Members form a ring, so if any two differ, two
@@ -27,27 +29,6 @@ DEVICE void span_compare(const device_call &c, const device_record *theirs, uint
     self->record[rank] = *theirs;
     self->record[rank].call = self->counts[0][rank].calls + 1;
     fail(c, DEVICE_DIFFERENT, (int)member);
-}
-
-/* Poisons the result if the rank has failed, or the host has given up: what NCCL leaves behind
- * when it is aborted looks like a result. */
-DEVICE void span_end(const device_call &c)
-{
-    device_table *self = own_table(c);
-    device_report *report = (device_report *)self->report;
-    bool bad = load_relaxed(&self->error) != DEVICE_FINE;
-
-    if (!bad && load_relaxed(&report->abort) != 0) {
-        swap_if(&self->error, DEVICE_FINE, DEVICE_ABORTED);
-        bad = true;
-    }
-    if (__syncthreads_or(bad))
-        poison(c);
-    __syncthreads();
-    if (THREAD == 0) {
-        store_relaxed(&report->span_turns, load_relaxed(&report->span_turns) + 1);
-        store_relaxed(&report->spanning, 0);
-    }
 }
 
 /* ---- reductions ---------------------------------------------------------------------------- */
