@@ -61,6 +61,46 @@ def test_killed(victim):
             process.end()
 
 
+def test_doctor():
+    """What is elsewhere is not dead."""
+    processes = start("ab", "forever")
+    try:
+        for process in processes:
+            process.wait_for_line("ready")
+        seen = subprocess.run([job.ORIEL, "doctor", "--job", str(processes[0].child.pid)],
+                              capture_output=True, text=True, timeout=job.LIMIT).stdout
+        assert re.search(r"^ *0 +0 +\d+ +alive", seen, re.M), seen
+        assert re.search(r"^ *1 +1 +\d+ +elsewhere", seen, re.M) and "dead" not in seen, seen
+    finally:
+        for process in processes:
+            process.end()
+
+
+@pytest.mark.parametrize("launcher", ["mpirun", "srun"])
+def test_launchers(launcher):
+    """Their variables say who is who; where to meet must be said on several machines."""
+    store = f"127.0.0.1:{job.free_port()}"
+
+    def variables(p):
+        if launcher == "mpirun":
+            return {"OMPI_COMM_WORLD_RANK": p, "OMPI_COMM_WORLD_SIZE": 2,
+                    "OMPI_COMM_WORLD_LOCAL_RANK": 0, "OMPI_COMM_WORLD_LOCAL_SIZE": 1,
+                    "OMPI_MCA_ess_base_jobid": 7}
+        return {"SLURM_PROCID": p, "SLURM_STEP_NUM_TASKS": 2, "SLURM_STEP_NUM_NODES": 2,
+                "SLURM_NODEID": p, "SLURM_LOCALID": 0, "SLURM_STEP_TASKS_PER_NODE": "1(x2)",
+                "SLURM_JOB_ID": 7, "SLURM_STEP_ID": 0}
+
+    def start_one(p, **options):
+        env = [f"{name}={value}" for name, value in variables(p).items()]
+        return job.Process("machines", prefix=["env", *env], hostid=p, **options)
+
+    code, text = start_one(0).wait()
+    assert code != 0 and "on several machines" in text and "ORIEL_STORE" in text, text
+    for process in [start_one(p, store=store, secret="shared") for p in range(2)]:
+        code, text = process.wait()
+        assert code == 0 and "clean: 2 machines, 1 ranks here" in text, text
+
+
 def ip(*arguments):
     return subprocess.run(["ip", *arguments], capture_output=True, text=True, timeout=20)
 
@@ -100,7 +140,7 @@ def run_hosts(names, net, *arguments):
     """`oriel run` on both namespaces, two processes on each."""
     return subprocess.run(
         [job.ORIEL, "run", "--hosts", f"{names[0]},{names[1]}:2", "-n", "2", "--ssh",
-         "ip netns exec", "--address", f"{net}.254", "--grace", "1", "--", *arguments],
+         "ip netns exec", "--address", f"{net}.254", "--grace", "0", "--", *arguments],
         env=job.environment(), capture_output=True, text=True, timeout=job.LIMIT)
 
 
