@@ -248,13 +248,13 @@ def nccl_cells(row):
     return [us_text(row.ours), us_text(row.plain), us_text(row.window), f"{row.ratio:.2f}", bar]
 
 
-def jit_table(result):
+def jit_table(result, fabric=None):
     lines = [
         (size_text(row.bytes), spread_text(row.ours), spread_text(row.copy),
          ratio_text(row.ours, row.copy),
          f"{statistics.median(row.ours) - statistics.median(row.copy):+.1f} µs",
          spread_text(row.psum), ratio_text(row.ours, row.psum))
-        for row in gpu.jit_times(result)
+        for row in gpu.jit_times(result, fabric)
     ]  # fmt: skip
     return table(["size", "all_reduce", "an FFI call that copies", "ratio", "more", "lax.psum",
                   "ratio"], lines)  # fmt: skip
@@ -293,6 +293,9 @@ def gpu_part():
             f"Inside jit, 2 processes, MPS, ± half the distance of the quartiles. {shared}:",
             jit_table(result),
         ]
+        for fabric, text in (("nccl", "on the nccl fabric"), ("xla", "with XLA's communicator")):
+            if any(gpu.jit_times(result, fabric)):
+                made += [f"The same {text}:", jit_table(result, fabric)]
         made += [f"Not measured: {what}." for what in gpu.unmeasured(result)]
     return "\n\n".join(made) or "Not measured."
 

@@ -31,9 +31,9 @@ oriel_status oriel_op_check(const oriel_group *group, int rank, const oriel_op *
 /* The same for a call on a stream: there a group may span machines. */
 oriel_status oriel_op_check_on(const oriel_group *group, int rank, const oriel_op *op);
 /* What all members must agree on; the mode follows from the rest, the group and
- * the heap. `shape` is the way of an all_reduce, the root of a broadcast, a hash of a permutation that does
- * not depend on the order of its pairs, the slices of ragged_all_to_all, or the
- * identity of a kernel's call. */
+ * the heap. `shape` is the way of an all_reduce, the root of a broadcast, a hash of a permutation
+ * that does not depend on the order of its pairs, the slices of ragged_all_to_all, or the identity
+ * of a kernel's call. */
 void oriel_op_record(const oriel_group *group, const oriel_op *op, oriel_record *record_p);
 /* The same without the mode. */
 void oriel_op_describe(const oriel_group *group, const oriel_op *op, oriel_record *record_p);

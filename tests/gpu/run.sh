@@ -69,6 +69,7 @@ c_part() {
     nccl variants_nccl_2 "$build/tests/variants" 2 10000
     nccl variants_nccl_4 "$build/tests/variants" 4 1000
     nccl variants_differ "$build/tests/variants" 2 0 differ
+    nccl variants_stuck "$build/tests/variants" 2 0 stuck
     # A client that is killed can leave the server sick: each of these has its own.
     mps_start
     nccl variants_nccl_mps_2 "$build/oriel" run -n 2 -- "$build/tests/variants" 1 10000
@@ -161,8 +162,21 @@ jax_nccl() {
     preload=
 }
 
+# verify NAME ARGUMENTS: XLA's own collectives; the command is looked for on PATH.
+verify() {
+    name=$1
+    shift
+    try "$name" env PATH="$build:$PATH" "$python" -m oriel verify --timeout 50 \
+        ${NCCL_LIB:+--nccl "$NCCL_LIB"} --keep-log "$out/$name.xla" "$@"
+}
+
 jax_part() {
     mps_start
+    verify verify_2 -n 2
+    verify verify_4 -n 4 --sizes 1M
+    # Where NCCL has no virtual memory it registers nothing, and says success.
+    NCCL_CUMEM_ENABLE=0 WANT=3 verify verify_no_windows_2 -n 2 --sizes 1M
+    WANT=77 verify verify_alone
     jax jax_ops_2 2 jax_ops.py
     jax jax_replay_2 2 jax_replay.py
     XLA_FLAGS=--xla_gpu_graph_min_graph_size=1 jax jax_graphs_2 2 jax_replay.py
@@ -173,7 +187,6 @@ jax_part() {
     ORIEL_GPU_ARENA=8M jax jax_kernel_no_room_2 2 jax_kernel.py right
     jax jax_op_2 2 jax_op.py
     XLA_FLAGS=--xla_gpu_graph_min_graph_size=1 jax jax_op_graphs_2 2 jax_op.py
-    jax jax_variants_2 2 jax_variants.py
     XLA_FLAGS=--xla_gpu_graph_min_graph_size=1 jax jax_variants_graphs_2 2 jax_variants.py
     ORIEL_FABRIC=nccl jax_nccl jax_variants_nccl_2 2 jax_variants.py
     ORIEL_FABRIC=nccl XLA_FLAGS=--xla_gpu_graph_min_graph_size=1 jax_nccl jax_variants_nccl_graphs_2 2 jax_variants.py
@@ -235,6 +248,8 @@ bench_part() {
 jax_bench_part() {
     mps_start
     LIMIT=200 jax_nccl bench_jax_2 2 jax_bench.py
+    ORIEL_FABRIC=nccl jax_nccl bench_jax_nccl_2 2 jax_bench.py 20 65536 nccl
+    ORIEL_NCCL_COMM=xla jax_nccl bench_jax_borrowed_2 2 jax_bench.py 20 65536 xla
     jax bench_jax_kernel_2 2 jax_kernel_bench.py
     jax bench_jax_fused_2 2 jax_fused.py
     mps_stop

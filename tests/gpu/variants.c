@@ -11,6 +11,7 @@
 
 #include "base/sys.h"
 #include "core/device.h"
+#include "core/nccl_ways.h"
 #include "ops/op.h"
 #include "support/check.h"
 #include "support/gpu.h"
@@ -245,18 +246,34 @@ static void delayed(oriel_comm *comm, int rank, struct place *p, oriel_via via)
     busy_streams(comm, rank, p, via, 0);
 }
 
-static void graphs(oriel_comm *comm, int rank, struct place *p, oriel_via via)
+/* NCCL cannot, where ranks are threads: refused, with nothing done and nobody waiting. */
+static void refused(oriel_comm *comm, int rank, struct place *p, oriel_via via)
 {
-    busy_streams(comm, rank, p, via, 1);
+    cu_graph graph;
+
+    CHECK_CU(gpu.capture_begin(p->stream, 1));
+    CHECK_IS(ORIEL_ERR_UNSUPPORTED, call(comm, rank, p->send, p->recv, 100, via, p->stream));
+    check_says("via nccl", "captured", NULL);
+    CHECK_CU(gpu.capture_end(p->stream, &graph));
+    CHECK_CU(gpu.graph_destroy(graph));
+    CHECK_OK(oriel_comm_check(comm));
 }
 
-/* The time of a call among many, for a table: only where it is asked for. */
+static void graphs(oriel_comm *comm, int rank, struct place *p, oriel_via via)
+{
+    if (via == ORIEL_VIA_NCCL && comm->local_ranks > 1)
+        refused(comm, rank, p, via);
+    else
+        busy_streams(comm, rank, p, via, 1);
+}
+
+/* The time of a call among many; a part for who asks. */
 static void times(oriel_comm *comm, int rank, struct place *p, oriel_via via)
 {
     static const size_t bytes[] = {4096, 65536, 1 << 20, 8 << 20};
     enum { CALLS = 300 };
 
-    for (size_t i = 0; i < sizeof bytes / sizeof *bytes && only != NULL; i++) {
+    for (size_t i = 0; i < sizeof bytes / sizeof *bytes; i++) {
         double best = 1e9;
 
         for (int round = 0; round < 5; round++) {
@@ -289,6 +306,11 @@ static int has(oriel_comm *comm, oriel_via via)
     return oriel_via_check(oriel_comm_world(comm), via, ORIEL_F32, ORIEL_SUM) == ORIEL_OK;
 }
 
+static int runs(const char *part)
+{
+    return only != NULL ? strcmp(only, part) == 0 : strcmp(part, "times") != 0;
+}
+
 static void body(oriel_comm *comm, int rank, void *arg)
 {
     struct place p;
@@ -301,7 +323,7 @@ static void body(oriel_comm *comm, int rank, void *arg)
         for (int via = 0; via < ORIEL_VIA_COUNT; via++) {
             double began = oriel_now();
 
-            if (!has(comm, (oriel_via)via) || (only != NULL && strcmp(only, parts[i].name) != 0))
+            if (!has(comm, (oriel_via)via) || !runs(parts[i].name))
                 continue;
             parts[i].run(comm, rank, &p, (oriel_via)via);
             CHECK_OK(oriel_barrier(oriel_comm_world(comm), rank));
@@ -388,6 +410,51 @@ static void differ(void)
             CHECK_OK(oriel_comm_destroy(comm));
         }
     }
+}
+
+/* ---- a call of NCCL's that does not end -------------------------------------------------------
+ */
+
+/* All ranks have met for it, but the one's kernel is held up on the stream that NCCL has: the
+ * deadline of the comm ends it on all. */
+static void stuck_body(oriel_comm *comm, int rank, void *arg)
+{
+    enum { COUNT = 1000 };
+    unsigned long long ns = 3000000000ull;
+    void *params[] = {&ns};
+    cu_function spin;
+    cu_stream stream;
+    float host[COUNT] = {0};
+    double began;
+    cu_ptr at;
+
+    (void)arg;
+    gpu_enter();
+    stream = gpu_stream();
+    at = gpu_alloc(sizeof host);
+    spin = gpu_compile(spin_source, "spin");
+    gpu_put(at, host, sizeof host);
+    CHECK_OK(oriel_barrier(oriel_comm_world(comm), rank));
+    began = oriel_now();
+    if (rank == 0)
+        gpu_launch(spin, 1, 1, params, oriel_nccl_ways_of(comm)->of[0].stream);
+    CHECK_OK(call(comm, rank, at, at, COUNT, ORIEL_VIA_NCCL, stream));
+    CHECK_CU(oriel_cu->stream_sync(stream));
+    CHECK_IS(ORIEL_ERR_REVOKED, oriel_comm_check(comm));
+    check_says("all_reduce via nccl", "did not end within 1.0 s", NULL);
+    gpu_get(host, at, sizeof host);
+    CHECK(values_unpoisoned(host, COUNT, ORIEL_F32) < 0, "rank %d: it is not poisoned", rank);
+    CHECK(oriel_now() - began < 6.0, "it took %.1f s", oriel_now() - began);
+    if (rank == 0)
+        printf("row variants/stuck ok %.2f s: %s\n", oriel_now() - began, oriel_last_error());
+}
+
+static void stuck(void)
+{
+    oriel_comm *comm = gpu_comm_alone(2, 1.0);
+
+    ranks_run(comm, stuck_body, NULL);
+    oriel_comm_abandon(comm);
 }
 
 /* ---- a process that is killed ---------------------------------------------------------------- */
@@ -532,11 +599,13 @@ int main(int argc, char **argv)
     }
     if (is("differ"))
         differ();
+    if (is("stuck"))
+        stuck();
     if (is("grid")) {
         grids();
         only = "random";
     }
-    if (!is("killed_") && !is("differ"))
+    if (!is("killed_") && !is("differ") && !is("stuck"))
         all_parts();
     return 0;
 }

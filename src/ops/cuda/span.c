@@ -6,14 +6,12 @@
  * for NCCL to put its work on the stream. */
 #include "ops/cuda/span.h"
 
-#include "base/sys.h"
 #include "core/hash.h"
 #include "core/nvtx.h"
 
 /* In the arena, behind what kernels keep there: see kernel_on.c. Calls of a rank are in order,
  * so one arena serves all. */
 enum { ROOM_AT = 4 << 20, THEIR_RECORD_AT = SPAN_LINE };
-#define WHY_S 2.0
 
 /* ---- exchanges ------------------------------------------------------------------------------ */
 
@@ -109,10 +107,30 @@ static oriel_status find_line(oriel_span *span)
     return st;
 }
 
+/* As variant.c says of NCCL's calls. */
+static oriel_status check_capture(const oriel_span *span)
+{
+    int ranks = span->group->comm->local_ranks;
+    int captured = 0;
+    oriel_status st = ranks > 1
+                          ? oriel_cuda_check(oriel_cu->stream_captured(span->stream, &captured),
+                                             "asking a stream")
+                          : ORIEL_OK;
+
+    if (st != ORIEL_OK || !captured)
+        return st;
+    return oriel_fail(ORIEL_ERR_UNSUPPORTED,
+                      "%s on a group that spans machines, captured in a graph, needs processes of "
+                      "one rank, and this one has %d: start one for each GPU, or without graphs "
+                      "(in JAX XLA_FLAGS=--xla_gpu_enable_command_buffer=)",
+                      oriel_kind_name(span->op->kind), ranks);
+}
+
 static oriel_status plan(oriel_span *span, const oriel_record *record)
 {
     const oriel_comm *comm = span->group->comm;
     const oriel_devices *devices = comm->devices;
+    oriel_status st;
 
     span->self = &devices->ranks[span->rank - comm->first_rank];
     span->nccl = oriel_nccl_calls(comm);
@@ -131,7 +149,8 @@ static oriel_status plan(oriel_span *span, const oriel_record *record)
     /* Chunks are counted by this member's rows: all must have as many. */
     if (span->ragged != NULL)
         span->call.hash ^= (uint32_t)oriel_mix(span->ragged->send_rows + 1);
-    return find_line(span);
+    st = check_capture(span);
+    return st == ORIEL_OK ? find_line(span) : st;
 }
 
 static oriel_status put_on(oriel_span *span)
@@ -141,15 +160,6 @@ static oriel_status put_on(oriel_span *span)
     if (st == ORIEL_OK)
         st = oriel_span_move(span);
     return st == ORIEL_OK ? judge(span) : st;
-}
-
-/* NCCL may see that a connection ended before the bridge can say which process died. */
-static void hear_why(const oriel_comm *comm)
-{
-    double until = oriel_now() + WHY_S;
-
-    while (!oriel_comm_aborted(comm) && oriel_now() < until)
-        oriel_sys_now->poll(NULL, 0, 1);
 }
 
 oriel_status oriel_span_launch(oriel_group *group, int rank, const oriel_op *op,
@@ -176,8 +186,6 @@ oriel_status oriel_span_launch(oriel_group *group, int rank, const oriel_op *op,
     oriel_nvtx_pop();
     if (st == ORIEL_OK)
         return ORIEL_OK;
-    if (st == ORIEL_ERR_SYSTEM)
-        hear_why(comm);
     if (oriel_comm_aborted(comm))
         return oriel_comm_failure(comm);
     oriel_comm_abort(comm, st, rank, comm->process, "rank %d: %s", rank, oriel_last_error());
