@@ -121,8 +121,8 @@ static oriel_status check_capture(const oriel_span *span)
         return st;
     return oriel_fail(ORIEL_ERR_UNSUPPORTED,
                       "%s on a group that spans machines, captured in a graph, needs processes of "
-                      "one rank, and this one has %d: start one for each GPU, or without graphs "
-                      "(in JAX XLA_FLAGS=--xla_gpu_enable_command_buffer=)",
+                      "one rank, and this one has %d: start one for each GPU, or switch graphs "
+                      "off",
                       oriel_kind_name(span->op->kind), ranks);
 }
 
