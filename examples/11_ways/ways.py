@@ -1,5 +1,6 @@
-"""One all-reduce by every way that this world has."""
+"""One all-reduce by every way that this world has: ways.py [ELEMENTS]"""
 
+import sys
 import time
 
 import jax
@@ -7,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import oriel
 
-N = 1 << 20
+N = int(sys.argv[1]) if len(sys.argv) > 1 else 1 << 20
 CALLS = 20
 
 oriel.init()

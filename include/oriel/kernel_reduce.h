@@ -272,7 +272,7 @@ ORIEL_FN uint32_t *oriel_reduce_count(const oriel_team *team)
     return &team->frame->boards[team->frame->rank]->taken[k];
 }
 
-/* Multiprocessors are not equally fast, so warps take items of up to 8 KiB from a common
+/* Multiprocessors are not equally fast, so warps take items of up to 4 KiB from a common
  * count, the first of each apart; and each asks for the next before it works on the one at
  * hand. */
 template <class T, int P, int U, bool ONE, class Then>
@@ -281,7 +281,7 @@ ORIEL_FN void oriel_reduce_items(const oriel_team *team, const oriel_reduction &
 {
     const uint32_t warps = team->threads / 32, lane = team->thread % 32, least = 32 * U;
     const size_t share = (packs / warps / 4 + least - 1) / least * least;
-    const uint32_t item_packs = share < least ? least : share > 512 ? 512 : (uint32_t)share;
+    const uint32_t item_packs = share < least ? least : share > 256 ? 256 : (uint32_t)share;
     uint32_t *taken = oriel_reduce_count(team);
 
     for (uint32_t item = team->thread / 32; (size_t)item * item_packs < packs;) {

@@ -108,31 +108,34 @@ static oriel_status create(oriel_comm *comm)
 {
     oriel_multicast *m = of(comm);
     cu_multicast asked = properties(comm);
+    cu_handle handle = 0;
     oriel_status st;
 
     if (comm->first_rank != 0)
         return ORIEL_OK;
-    st = oriel_cuda_check(oriel_cu->multicast_create(&m->handle, &asked),
-                          "making a multicast object");
-    if (st == ORIEL_OK)
-        st = oriel_cuda_check(oriel_cu->mem_export(&m->fd, m->handle, CU_HANDLE_POSIX_FD, 0),
-                              "exporting a multicast object");
-    return st;
+    st = oriel_cuda_check(oriel_cu->multicast_create(&handle, &asked), "making a multicast object");
+    if (st != ORIEL_OK)
+        return st;
+    m->handle = handle;
+    return oriel_cuda_check(oriel_cu->mem_export(&m->fd, handle, CU_HANDLE_POSIX_FD, 0),
+                            "exporting a multicast object");
 }
 
 static oriel_status fetch(oriel_comm *comm)
 {
     oriel_multicast *m = of(comm);
     const oriel_ticket *ticket = &comm->heap.procs[comm->heap.ranks[0].process].ticket;
+    cu_handle handle = 0;
     int fd = -1;
     oriel_status st = oriel_port_fetch(ticket, DEVICE_SEGMENT_MULTICAST, comm->timeout, &fd);
 
     if (st != ORIEL_OK)
         return st;
-    st = oriel_cuda_check(
-        oriel_cu->mem_import(&m->handle, (void *)(uintptr_t)fd, CU_HANDLE_POSIX_FD),
-        "importing a multicast object");
+    st = oriel_cuda_check(oriel_cu->mem_import(&handle, (void *)(uintptr_t)fd, CU_HANDLE_POSIX_FD),
+                          "importing a multicast object");
     oriel_sys_now->close(fd);
+    if (st == ORIEL_OK)
+        m->handle = handle;
     return st;
 }
 

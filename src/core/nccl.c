@@ -236,10 +236,12 @@ static int has_had_time(const oriel_comm *comm, struct oriel_nccl *nccl)
 static int look_at_link(oriel_comm *comm, struct oriel_nccl *nccl, int i)
 {
     const nccl_library *calls = nccl->links.nccl;
+    const oriel_devices *devices = comm->devices;
     nccl_comm link = nccl->links.links[i].comm;
     nccl_result state = NCCL_SUCCESS;
 
-    if (oriel_comm_aborted(comm)) {
+    /* The word, not the comm: what judges NCCL's result must find it there. */
+    if (__atomic_load_n(&devices->ranks[i].report->abort, __ATOMIC_ACQUIRE) != 0) {
         atomic_store(&nccl->broken, 1);
         if (calls->comm_revoke != NULL && link != NULL)
             calls->comm_revoke(link, 0);

@@ -33,9 +33,9 @@ oriel_status oriel_nccl_part(oriel_comm *comm);
  * uses must not be freed. */
 int oriel_nccl_close(oriel_comm *comm);
 
-/* Local, no wait, by one thread at a time, once the abort words of a revoked comm are written:
- * passes failures of NCCL on to the comm, and of a revoked comm ends what NCCL has on the GPUs.
- * What is mapped stays so: kernels behind it on the streams find it there. */
+/* Local, no wait, by one thread at a time: passes failures of NCCL on to the comm, and ends what
+ * NCCL has on the GPUs of ranks whose abort word is written. What is mapped stays so: kernels
+ * behind it on the streams find it there. */
 void oriel_nccl_look(oriel_comm *comm);
 
 /* Local: the communicator of a local rank; NULL: the comm has none. */

@@ -14,7 +14,7 @@
 #include "support/process.h"
 #include "support/ranks.h"
 
-enum { COUNT = 1 << 20, BYTES = COUNT * 4, ITERATIONS = 10000, TURNS = 24 };
+enum { COUNT = 1 << 20, BYTES = COUNT * 4, ITERATIONS = 10000, TURNS = 16 };
 
 static void say(const oriel_comm *comm, int rank, const char *what, double began)
 {

@@ -84,7 +84,7 @@ c_part() {
     ORIEL_DIRECT=0 try hard_staged_2 "$build/oriel" run -n 2 -- "$build/tests/hard"
     mps_stop
     nccl_part
-    span_part
+    [ -n "$NCCL_LIB" ] && span_part
     with_mps_of_its_own killed mps_killed
     with_mps_of_its_own killed mps_killed_busy busy
     for via in nccl lsa sym_peer; do
@@ -95,10 +95,11 @@ c_part() {
     killed sliced_killed_busy busy
 }
 
-# The same programs on the nccl fabric, and its own.
+# The same programs on the nccl fabric, and its own, which says why where it cannot be.
 nccl_part() {
-    export ORIEL_FABRIC=nccl ORIEL_NCCL="${NCCL_LIB:-libnccl.so.2}"
-    try nccl_2 "$build/tests/nccl" 2
+    ORIEL_NCCL="${NCCL_LIB:-libnccl.so.2}" try nccl_2 "$build/tests/nccl" 2
+    [ -n "$NCCL_LIB" ] || return
+    export ORIEL_FABRIC=nccl ORIEL_NCCL="$NCCL_LIB"
     try nccl_4 "$build/tests/nccl" 4
     try nccl_threads_4 "$build/tests/ops" 4
     try nccl_kernel_4 "$build/tests/kernel" "$here/../.." 4
@@ -110,6 +111,8 @@ nccl_part() {
     try nccl_mps_shared_2x2 "$build/oriel" run -n 2 -- "$build/tests/ops" 2 1
     try nccl_mps_kernel_2 "$build/oriel" run -n 2 -- "$build/tests/kernel" "$here/../.." 1
     try nccl_hard_mps_2 "$build/oriel" run -n 2 -- "$build/tests/hard"
+    MUST="ORIEL_FABRIC is" WANT=1 try nccl_mps_differs "$build/oriel" run -n 2 -- \
+        sh -c "[ \$ORIEL_PROCESS_ID = 1 ] && export ORIEL_FABRIC=cuda; exec '$build/tests/ops' 1 1 1"
     mps_stop
     with_mps_of_its_own killed nccl_mps_killed
     with_mps_of_its_own killed nccl_mps_killed_busy busy
@@ -122,7 +125,7 @@ span() {
     processes=$2
     each=$3
     shift 3
-    ORIEL_NCCL=${NCCL_LIB:-libnccl.so.2} LIMIT=20 try "$name" "$build/oriel" run --grace 8 -n "$processes" -- \
+    ORIEL_NCCL=$NCCL_LIB LIMIT=20 try "$name" "$build/oriel" run --grace 8 -n "$processes" -- \
         sh "$here/as_machines.sh" "$each" "$@"
 }
 
@@ -198,8 +201,8 @@ verify() {
 jax_span() {
     name=$1
     shift
-    try "$name" "$build/oriel" run -n 2 -- sh "$here/as_machines.sh" 1 env \
-        ${NCCL_LIB:+LD_PRELOAD="$NCCL_LIB"} NCCL_MULTI_RANK_GPU_ENABLE=1 "$python" "$here/$@"
+    try "$name" "$build/oriel" run -n 2 -- sh "$here/as_machines.sh" 1 \
+        env LD_PRELOAD="$NCCL_LIB" NCCL_MULTI_RANK_GPU_ENABLE=1 "$python" "$here/$@"
 }
 
 jax_part() {
@@ -220,8 +223,6 @@ jax_part() {
     jax jax_op_2 2 jax_op.py
     XLA_FLAGS=--xla_gpu_graph_min_graph_size=1 jax jax_op_graphs_2 2 jax_op.py
     XLA_FLAGS=--xla_gpu_graph_min_graph_size=1 jax jax_variants_graphs_2 2 jax_variants.py
-    ORIEL_FABRIC=nccl jax_nccl jax_variants_nccl_2 2 jax_variants.py
-    ORIEL_FABRIC=nccl XLA_FLAGS=--xla_gpu_graph_min_graph_size=1 jax_nccl jax_variants_nccl_graphs_2 2 jax_variants.py
     jax bench_initialize_2 2 jax_initialize.py
     jax jax_trace_2 2 jax_trace.py "$out/trace"
     jax jax_nvtx_2 2 jax_trace.py "$out/trace_nvtx" nvtx
@@ -236,12 +237,7 @@ jax_part() {
     random 4 2
     random 8 3
     jax_nccl jax_overlap_2 2 jax_overlap.py
-    # As two machines; JAX's own NCCL takes no two ranks on a GPU, so the one that is named.
-    jax_span jax_span_2 jax_ops.py
-    XLA_FLAGS=--xla_gpu_graph_min_graph_size=1 jax_span jax_span_graphs_2 jax_replay.py 40
-    ORIEL_FABRIC=nccl jax_nccl nccl_jax_ops_2 2 jax_ops.py
-    ORIEL_FABRIC=nccl jax_nccl nccl_jax_kernel_2 2 jax_kernel.py
-    ORIEL_FABRIC=nccl jax_nccl nccl_jax_replay_2 2 jax_replay.py
+    [ -n "$NCCL_LIB" ] && nccl_jax_part
     # Room for NCCL's CTAs, 32 of each rank, beside all of oriel's.
     ORIEL_GPU_CTAS=64 jax_nccl jax_overlap_reserve_2 2 jax_overlap.py 1000
     mps_stop
@@ -250,6 +246,19 @@ jax_part() {
     jax jax_turns_sliced_2 2 jax_turns.py 20
     killed_jax jax_killed_sliced
     jax jax_op_fault_2 2 jax_op.py fault
+}
+
+nccl_jax_part() {
+    export ORIEL_FABRIC=nccl
+    jax_nccl nccl_jax_ops_2 2 jax_ops.py
+    jax_nccl nccl_jax_kernel_2 2 jax_kernel.py
+    jax_nccl nccl_jax_replay_2 2 jax_replay.py
+    jax_nccl nccl_jax_variants_2 2 jax_variants.py
+    XLA_FLAGS=--xla_gpu_graph_min_graph_size=1 jax_nccl nccl_jax_variants_graphs_2 2 jax_variants.py
+    unset ORIEL_FABRIC
+    # As two machines.
+    jax_span jax_span_2 jax_ops.py
+    XLA_FLAGS=--xla_gpu_graph_min_graph_size=1 jax_span jax_span_graphs_2 jax_replay.py 40
 }
 
 # random RANKS SEED: on CPUs, then on the GPU.

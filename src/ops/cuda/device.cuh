@@ -6,8 +6,9 @@
  * member after it: each speaker releases after __syncthreads and acquires before the next
  * one, at the scope of the GPU where all members share one, else of the system. enter()
  * orders nothing but the lines it exchanges: what a rank's stream did before its kernel is
- * complete when that begins, and all loads of peers' buffers go past the L1 cache. Every spin ends with the deadline, with the error
- * word of the own heap, or with the abort word that the host writes. */
+ * complete when that has waited for it, and all loads of peers' buffers go past the L1 cache.
+ * Every spin ends with the deadline, with the error word of the own heap, or with the abort
+ * word that the host writes. */
 #ifndef ORIEL_OPS_CUDA_DEVICE_CUH
 #define ORIEL_OPS_CUDA_DEVICE_CUH
 
@@ -171,7 +172,13 @@ DEVICE void let_next_begin()
 #endif
 }
 
-/* So that the address is known, and its page found, when it is needed. */
+/* So that it is computed here, and not again where it is needed. */
+DEVICE void settle(uint64_t &value)
+{
+    asm volatile("" : "+l"(value));
+}
+
+/* So that its page is found before it is needed. */
 DEVICE void touch(const void *at)
 {
     asm volatile("prefetch.global.L2 [%0];" : : "l"(at));

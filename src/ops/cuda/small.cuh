@@ -42,7 +42,7 @@ DEVICE bool wants(const device_call &c, uint32_t member)
 }
 
 /* Where a rank has this thread's lines in the slots of its heap, for even turns; and how far
- * from there line l of a turn is. */
+ * from there those of odd ones are, and line l. */
 DEVICE char *slots_from(const device_call &c, uint64_t heap, uint32_t from)
 {
     uint64_t first = ((uint64_t)from * DEVICE_SMALL_CTAS + CTA) * c.slot_lines;
@@ -50,11 +50,14 @@ DEVICE char *slots_from(const device_call &c, uint64_t heap, uint32_t from)
     return (char *)heap + c.slots_at + (first * DEVICE_THREADS + THREAD) * 16;
 }
 
-DEVICE uint64_t line_at(const device_call &c, uint32_t turn, int l)
+DEVICE uint64_t odd_at(const device_call &c)
 {
-    uint64_t slot = (uint64_t)(turn & 1) * c.world * DEVICE_SMALL_CTAS * c.slot_lines;
+    return (uint64_t)c.world * DEVICE_SMALL_CTAS * c.slot_lines * DEVICE_THREADS * 16;
+}
 
-    return (slot + l) * DEVICE_THREADS * 16;
+DEVICE uint64_t line_at(uint64_t odd, uint32_t turn, int l)
+{
+    return (turn & 1 ? odd : 0) + l * DEVICE_THREADS * 16;
 }
 
 DEVICE uint64_t tag_of(const device_call &c, uint32_t turn)
@@ -98,19 +101,21 @@ DEVICE void store_some(char *at, uint32_t bytes, uint64_t word)
 struct share {
     uint64_t at;
     uint32_t left;
+    bool plain; /* all pieces are whole words of memory */
 };
+
+DEVICE uint32_t piece_at(int l)
+{
+    return l * 8 * blockDim.x;
+}
 
 template <int L> DEVICE share own_share(const device_call &c)
 {
     uint64_t at = ((uint64_t)CTA * L * blockDim.x + THREAD) * 8;
     uint64_t left = at < c.block ? c.block - at : 0;
 
-    return share{at, left < 1u << 20 ? (uint32_t)left : 1u << 20};
-}
-
-DEVICE uint32_t piece_at(int l)
-{
-    return l * 8 * blockDim.x;
+    return share{at, left < 1u << 20 ? (uint32_t)left : 1u << 20,
+                 left >= piece_at(L - 1) + 8 && (c.send | c.recv | c.block) % 8 == 0};
 }
 
 DEVICE uint32_t piece_bytes(const share &s, int l)
@@ -120,18 +125,39 @@ DEVICE uint32_t piece_bytes(const share &s, int l)
     return left < 8 ? left : 8;
 }
 
-template <int L> DEVICE void load_share(const char *from, const share &s, uint64_t *words)
+/* From N places at once: all loads are under way together. */
+template <int L, int N>
+DEVICE void load_shares(const uint64_t *from, const share &s, uint64_t (*words)[L])
 {
+    if (s.plain) {
 #pragma unroll
-    for (int l = 0; l < L; l++)
-        words[l] = load_some(from + s.at + piece_at(l), piece_bytes(s, l));
+        for (int i = 0; i < N * L; i++)
+            words[i / L][i % L] =
+                load_relaxed((const uint64_t *)(from[i / L] + s.at + piece_at(i % L)));
+        return;
+    }
+#pragma unroll
+    for (int i = 0; i < N * L; i++)
+        words[i / L][i % L] = load_some((const char *)from[i / L] + s.at + piece_at(i % L),
+                                        piece_bytes(s, i % L));
+}
+
+template <int L> DEVICE void load_share(const char *from, const share &s, uint64_t (&words)[L])
+{
+    uint64_t at = (uint64_t)from;
+
+    load_shares<L, 1>(&at, s, &words);
 }
 
 template <int L> DEVICE void store_share(char *to, const share &s, const uint64_t *words)
 {
 #pragma unroll
-    for (int l = 0; l < L; l++)
-        store_some(to + s.at + piece_at(l), piece_bytes(s, l), words[l]);
+    for (int l = 0; l < L; l++) {
+        if (s.plain)
+            *(uint64_t *)(to + s.at + piece_at(l)) = words[l];
+        else
+            store_some(to + s.at + piece_at(l), piece_bytes(s, l), words[l]);
+    }
 }
 
 /* Whether line l goes to, or comes from, somebody for whom there is data. */
@@ -156,8 +182,8 @@ template <int L> DEVICE void small_send(const device_call &c, const share &s, ui
 #pragma unroll
         for (int l = 0; l < L; l++) {
             if (has_line(s, data, l) && error == DEVICE_FINE)
-                store_line(slots_from(c, c.heap[p], own_rank(c)) + line_at(c, turn, l), words[l],
-                           tag_of(c, turn));
+                store_line(slots_from(c, c.heap[p], own_rank(c)) + line_at(odd_at(c), turn, l),
+                           words[l], tag_of(c, turn));
         }
     }
     if (c.flags & DEVICE_EARLY)
@@ -180,51 +206,46 @@ DEVICE uint32_t small_take(const device_call &c, uint32_t member, const share &s
 
             if (!has_line(s, data, l))
                 continue;
-            load_line(slots_from(c, c.table, c.ranks[member]) + line_at(c, turn, l), words[l], tag);
+            load_line(slots_from(c, c.table, c.ranks[member]) + line_at(odd_at(c), turn, l),
+                      words[l], tag);
             all = all && tag == tag_of(c, turn);
         }
         return all;
     });
 }
 
-/* What the speakers know from the start, so that nobody waits for it in the end. */
-DEVICE device_counts small_counts(const device_call &c)
+/* What a speaker has counted: small calls, and above them all calls; and where, 0: it is none. */
+DEVICE uint64_t *spoken_at(const device_call &c)
 {
-    uint64_t large = 0, small = 0;
-
-    if (speaks(c))
-        load_line(own_counts(c), large, small);
-    return device_counts{(uint32_t)large, (uint32_t)(large >> 32), (uint32_t)small,
-                         (uint32_t)(small >> 32)};
+    return speaks(c) ? (uint64_t *)&own_counts(c)->slots : nullptr;
 }
 
 /* The turns are counted once all threads have read them. */
-DEVICE void small_end(const device_call &c, const device_counts &counts, uint32_t error)
+DEVICE void small_end(const device_call &c, uint64_t *at, uint64_t spoken, uint32_t error)
 {
-    if (__syncthreads_or(error != DEVICE_FINE)) {
+    if (__syncthreads_or(error != DEVICE_FINE))
         poison(c);
-        return;
-    }
-    if (speaks(c)) {
-        own_counts(c)->slots = counts.slots + 1;
-        own_counts(c)->calls = counts.calls + 1;
-    }
+    else if (at != nullptr)
+        *at = ((spoken >> 32) + 1) << 32 | (uint32_t)(spoken + 1);
 }
 
 /* ---- reductions -------------------------------------------------------------------- */
 
 /* Up to M of the other members, numbered without this one: their lines are under way
- * together. */
+ * together. What is behind them is this one's own. */
 template <int M> struct batch {
     bool there[M];
-    uint32_t turns_at[M], from_at[M]; /* in the own heap */
-    const char *give[M];
-    char *to[M];
+    uint64_t turns[M], to[M], from[M], give[M + 1];
 };
 
 DEVICE uint32_t other_member(const device_call &c, uint32_t number)
 {
     return number < c.index ? number : number + 1;
+}
+
+DEVICE uint64_t given_to(const device_call &c, uint32_t member)
+{
+    return c.send + (scatters(c) ? member * c.block : 0);
 }
 
 /* Past the last there is the last again, so that loads need no branch. */
@@ -238,44 +259,58 @@ template <int M> DEVICE batch<M> batch_from(const device_call &c, uint32_t first
         uint32_t p = other_member(c, number);
 
         b.there[m] = number == first + m;
-        b.turns_at[m] =
-            (uint32_t)((uint64_t)&own_table(c)->counts[CTA][c.ranks[p]].slots - c.table);
-        b.give[m] = (const char *)c.send + (scatters(c) ? p * c.block : 0);
-        b.to[m] = slots_from(c, c.heap[p], own_rank(c));
-        b.from_at[m] = (uint32_t)((uint64_t)slots_from(c, c.table, c.ranks[p]) - c.table);
+        b.turns[m] = (uint64_t)&own_table(c)->counts[CTA][c.ranks[p]].slots;
+        b.to[m] = (uint64_t)slots_from(c, c.heap[p], own_rank(c));
+        b.from[m] = (uint64_t)slots_from(c, c.table, c.ranks[p]);
+        b.give[m] = given_to(c, p);
     }
+    b.give[M] = given_to(c, c.index);
     return b;
 }
 
-template <int M> DEVICE void load_turns(const device_call &c, const batch<M> &b, uint32_t *turn)
+/* While the kernel before still runs: what is computed is not computed again. */
+template <int M> DEVICE void settle_batch(batch<M> &b)
+{
+#pragma unroll
+    for (int m = 0; m < M; m++) {
+        touch((const void *)b.turns[m]);
+        touch((const void *)b.to[m]);
+        touch((const void *)b.from[m]);
+        settle(b.turns[m]);
+        settle(b.to[m]);
+        settle(b.from[m]);
+    }
+#pragma unroll
+    for (int m = 0; m <= M; m++)
+        settle(b.give[m]);
+}
+
+template <int M> DEVICE void load_turns(const batch<M> &b, uint32_t *turn)
 {
 #pragma unroll
     for (int m = 0; m < M; m++)
-        turn[m] = load_relaxed((const uint32_t *)(c.table + b.turns_at[m])) + 1;
+        turn[m] = load_relaxed((const uint32_t *)b.turns[m]) + 1;
 }
 
 template <int L, int M>
-DEVICE void send_batch(const device_call &c, const batch<M> &b, const share &s,
-                       const uint32_t *turn, uint32_t error)
+DEVICE void send_batch(const device_call &c, const batch<M> &b, const share &s, uint64_t odd,
+                       const uint32_t *turn, const uint64_t (*words)[L])
 {
-    uint64_t words[M][L];
-
-#pragma unroll
-    for (int m = 0; m < M; m++)
-        load_share<L>(b.give[m], s, words[m]);
 #pragma unroll
     for (int m = 0; m < M; m++) {
 #pragma unroll
         for (int l = 0; l < L; l++) {
-            if (b.there[m] && has_line(s, true, l) && error == DEVICE_FINE)
-                store_line(b.to[m] + line_at(c, turn[m], l), words[m][l], tag_of(c, turn[m]));
+            if (b.there[m] && has_line(s, true, l))
+                store_line((char *)b.to[m] + line_at(odd, turn[m], l), words[m][l],
+                           tag_of(c, turn[m]));
         }
     }
 }
 
 template <int L, int M>
 DEVICE uint32_t take_batch(const device_call &c, uint32_t first, const batch<M> &b,
-                           const share &s, const uint32_t *turn, uint64_t (*words)[L])
+                           const share &s, uint64_t odd, const uint32_t *turn,
+                           uint64_t (*words)[L])
 {
     uint32_t missing = 0;
 
@@ -290,8 +325,7 @@ DEVICE uint32_t take_batch(const device_call &c, uint32_t first, const batch<M> 
 
                 if (!b.there[m] || !has_line(s, true, l))
                     continue;
-                load_line((const char *)c.table + b.from_at[m] + line_at(c, turn[m], l),
-                          words[m][l], tag);
+                load_line((const char *)b.from[m] + line_at(odd, turn[m], l), words[m][l], tag);
                 if (tag != tag_of(c, turn[m])) {
                     all = false;
                     missing = other_member(c, first + m);
@@ -331,52 +365,49 @@ template <class C, int L> struct ordered_sum {
     }
 };
 
-/* While the kernel before still runs. */
-template <int M> DEVICE void touch_batch(const device_call &c, const batch<M> &b)
-{
-#pragma unroll
-    for (int m = 0; m < M; m++) {
-        touch((const char *)c.table + b.turns_at[m]);
-        touch(b.to[m]);
-        touch((const char *)c.table + b.from_at[m]);
-    }
-}
-
 /* Addresses are at hand and pages found before the wait: what comes after it is a load, a
  * store and the polls. */
 template <class C, int L, int M> DEVICE void reduce_by(const device_call &c)
 {
     const share s = own_share<L>(c);
     batch<M> b = batch_from<M>(c, 0);
+    uint64_t at = (uint64_t)spoken_at(c), odd = odd_at(c), spoken = 0;
     ordered_sum<C, L> sum;
-    uint64_t words[M][L];
+    uint64_t words[M + 1][L];
     uint32_t turn[M], error;
-    device_counts counts;
 
-    touch_batch(c, b);
+    settle_batch(b);
+    settle(at);
+    settle(odd);
     wait_for_last();
+    load_turns(b, turn);
     error = load_relaxed(&own_table(c)->error);
-    load_turns(c, b, turn);
-    counts = small_counts(c);
-    send_batch<L>(c, b, s, turn, error);
+    load_shares<L, M + 1>(b.give, s, words);
+    if (at != 0)
+        spoken = load_relaxed((const uint64_t *)at);
+    if (error == DEVICE_FINE)
+        send_batch<L>(c, b, s, odd, turn, words);
+#pragma unroll
+    for (int l = 0; l < L; l++)
+        sum.held[l] = words[M][l];
 #pragma unroll 1
-    for (uint32_t first = M; first < c.n - 1; first += M) {
+    for (uint32_t first = M; first < c.n - 1 && error == DEVICE_FINE; first += M) {
         b = batch_from<M>(c, first);
-        load_turns(c, b, turn);
-        send_batch<L>(c, b, s, turn, error);
+        load_turns(b, turn);
+        load_shares<L, M>(b.give, s, words);
+        send_batch<L>(c, b, s, odd, turn, words);
     }
     if (c.flags & DEVICE_EARLY)
         let_next_begin();
-    load_share<L>((const char *)c.send + (scatters(c) ? c.index * c.block : 0), s, sum.held);
-    if (speaks(c) && error == DEVICE_FINE) /* later than the data, which is waited for */
-        announce(c, counts.calls);
+    if (at != 0 && error == DEVICE_FINE) /* later than the data, which is waited for */
+        announce(c, (uint32_t)(spoken >> 32));
 #pragma unroll 1
     for (uint32_t first = 0; first < c.n - 1 && error == DEVICE_FINE; first += M) {
         if (c.n - 1 > M) {
             b = batch_from<M>(c, first);
-            load_turns(c, b, turn);
+            load_turns(b, turn);
         }
-        error = take_batch<L>(c, first, b, s, turn, words);
+        error = take_batch<L>(c, first, b, s, odd, turn, words);
 #pragma unroll
         for (int m = 0; m < M; m++) {
             if (b.there[m])
@@ -386,7 +417,7 @@ template <class C, int L, int M> DEVICE void reduce_by(const device_call &c)
     sum.end(words[0]);
     if (error == DEVICE_FINE)
         store_share<L>((char *)c.recv, s, words[0]);
-    small_end(c, counts, error);
+    small_end(c, (uint64_t *)at, spoken, error);
 }
 
 /* all_reduce and reduce_scatter of at most 8-byte elements, by two members or more. */
@@ -404,13 +435,14 @@ template <class C, int L> DEVICE void small_reduce(const device_call &c)
 template <int L> DEVICE void small_copy(const device_call &c)
 {
     const share s = own_share<L>(c);
-    device_counts counts;
+    uint64_t *at = spoken_at(c), spoken = 0;
     bool each = c.kind == ALL_GATHER || c.kind == ALL_TO_ALL;
     uint32_t error;
     uint64_t mine[L] = {};
 
     follow(c);
-    counts = small_counts(c);
+    if (at != nullptr)
+        spoken = load_relaxed(at);
     error = load_relaxed(&own_table(c)->error);
     /* A barrier: what the stream did before it, all see after it. Thread 0 speaks alone. */
     if (c.kind == BARRIER && THREAD == 0)
@@ -418,8 +450,8 @@ template <int L> DEVICE void small_copy(const device_call &c)
     if (wants(c, c.index))
         load_share<L>((const char *)c.send + (scatters(c) ? c.index * c.block : 0), s, mine);
     small_send<L>(c, s, error);
-    if (speaks(c) && error == DEVICE_FINE)
-        announce(c, counts.calls);
+    if (at != nullptr && error == DEVICE_FINE)
+        announce(c, (uint32_t)(spoken >> 32));
     if (c.kind == PERMUTE && c.source < 0) {
         const uint64_t none[L] = {};
 
@@ -441,7 +473,7 @@ template <int L> DEVICE void small_copy(const device_call &c)
     }
     if (c.kind == BARRIER && THREAD == 0)
         __threadfence_system();
-    small_end(c, counts, error);
+    small_end(c, at, spoken, error);
 }
 
 #endif
