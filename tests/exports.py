@@ -16,7 +16,7 @@ DECLARED = re.compile(r"ORIEL_API[^;(]*?\b(oriel_\w+)\s*(?:\(|;|\[)")
 def declared():
     names = set()
     for path in [*(ROOT / "include").rglob("*.h"), ROOT / "src" / "ffi" / "ffi.h",
-                 *(ROOT / "src" / "core" / name for name in ("store.h", "launcher.h"))]:
+                 *(ROOT / "src" / "core" / name for name in ("store.h", "launcher.h", "comm.h"))]:
         text = re.sub(r"/\*.*?\*/", " ", path.read_text(), flags=re.S)
         names |= set(DECLARED.findall(text))
     return names

@@ -138,7 +138,8 @@ static int is_sound(const heap_header *h, uint64_t file_bytes)
 }
 
 /* A process of a comm holds the lock on its byte as long as it lives. */
-static oriel_process_view view_process(int fd, const heap_proc *proc, int number)
+static oriel_process_view view_process(int fd, const heap_header *header, const heap_proc *proc,
+                                       int number)
 {
     struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = number, .l_len = 1};
     oriel_process_view view = {.state = ORIEL_PROCESS_ALIVE, .pid = proc->pid};
@@ -151,6 +152,8 @@ static oriel_process_view view_process(int fd, const heap_proc *proc, int number
         view.pid = lock.l_pid;
     if (state == PROC_LEFT)
         view.state = ORIEL_PROCESS_LEFT;
+    else if (proc->machine != (int)header->machine)
+        view.state = state == PROC_DEAD ? ORIEL_PROCESS_DEAD : ORIEL_PROCESS_ELSEWHERE;
     else if (!held)
         view.state = state == PROC_ABSENT ? ORIEL_PROCESS_STARTING : ORIEL_PROCESS_DEAD;
     else if (read_stat(view.pid, &letter, &parent) == 0 && (letter == 'T' || letter == 't'))
@@ -182,7 +185,7 @@ static int view_refresh(oriel_comm_view *view)
         h->num_ranks != before.num_ranks || h->num_processes != before.num_processes)
         return -1;
     for (int p = 0; p < (int)h->num_processes; p++)
-        view->processes[p] = view_process(view->fd, &view->heap.procs[p], p);
+        view->processes[p] = view_process(view->fd, h, &view->heap.procs[p], p);
     return 0;
 }
 

@@ -15,6 +15,7 @@ enum oriel_process_state {
     ORIEL_PROCESS_STOPPED, /* by a signal or a debugger */
     ORIEL_PROCESS_LEFT,
     ORIEL_PROCESS_DEAD,
+    ORIEL_PROCESS_ELSEWHERE, /* on another machine, as far as is known here */
     ORIEL_PROCESS_STATE_COUNT
 };
 

@@ -24,7 +24,7 @@ static const char *const doing_names[DOING_COUNT] = {
 static const char *const state_names[ORIEL_PROCESS_STATE_COUNT] = {
     [ORIEL_PROCESS_STARTING] = "starting", [ORIEL_PROCESS_ALIVE] = "alive",
     [ORIEL_PROCESS_STOPPED] = "stopped",   [ORIEL_PROCESS_LEFT] = "left",
-    [ORIEL_PROCESS_DEAD] = "dead",
+    [ORIEL_PROCESS_DEAD] = "dead",         [ORIEL_PROCESS_ELSEWHERE] = "elsewhere",
 };
 
 /* What a rank is in, or was in last. */
@@ -222,6 +222,9 @@ static void add_what_it_does(struct text *text, const struct rank_view *rank)
         return;
     case ORIEL_PROCESS_DEAD:
         add(text, "which is dead");
+        return;
+    case ORIEL_PROCESS_ELSEWHERE:
+        add(text, "which is on another machine: ask there");
         return;
     case ORIEL_PROCESS_ALIVE:
     case ORIEL_PROCESS_STATE_COUNT:

@@ -52,10 +52,10 @@ static int signals_take(void)
     return signalfd(-1, &taken, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
-/* Two pipes, a log and a store connection for each process. */
+/* Two or three pipes, a log and a store connection for each process. */
 static int files_raise(int count)
 {
-    rlim_t need = 4 * (rlim_t)count + 64;
+    rlim_t need = 5 * (rlim_t)count + 64;
     struct rlimit files;
 
     if (getrlimit(RLIMIT_NOFILE, &files) != 0)
@@ -187,7 +187,9 @@ static void start_failed(oriel_job *job, const oriel_spawner *spawner, int i, in
         job->code = ORIEL_EXIT_FAILED;
         return;
     }
-    oriel_job_say(job, "cannot start \"%s\": %s", spawner->argv[0], strerror(errno));
+    oriel_job_say(job, "cannot start \"%s\": %s",
+                  spawner->hosts != NULL ? spawner->hosts->words[0] : spawner->argv[0],
+                  strerror(errno));
     job->code = missing ? ORIEL_EXIT_NOT_FOUND : ORIEL_EXIT_CANNOT_START;
 }
 

@@ -5,6 +5,7 @@
 
 #include <poll.h>
 
+#include "hosts.h"
 #include "keeper.h"
 #include "relay.h"
 #include "spawn.h"
@@ -16,6 +17,10 @@ typedef struct oriel_job_params {
     const char *log_dir; /* NULL: none */
     int tag;
     char **argv;
+    const char *host_list; /* NULL: this machine */
+    const char *shell;     /* NULL: ssh */
+    oriel_hosts *hosts;    /* of the list */
+    const char *address;   /* of this machine, as the hosts see it; NULL: to be found */
 } oriel_job_params;
 
 enum { ORIEL_JOB_KILL_S = 10 }; /* for SIGKILL to work */

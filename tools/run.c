@@ -15,13 +15,21 @@ enum { COUNT_MAX = 1024, SECRET_BYTES = 32 };
 
 const char oriel_run_help[] =
     "usage: oriel run -n N [options] [--] command [arguments]\n"
+    "       oriel run --hosts HOST[:N],... [options] [--] command [arguments]\n"
     "\n"
     "Starts N processes of `command` on this machine and gives each what it needs to\n"
     "find the others (ORIEL_PROCESS_ID, ORIEL_NUM_PROCESSES, ORIEL_STORE,\n"
     "ORIEL_SECRET). Their lines come out tagged with the process's number, stdout on\n"
     "stdout and stderr on stderr; their input is /dev/null.\n"
     "\n"
-    "  -n N             how many, 1 to 1024\n"
+    "  -n N             how many, 1 to 1024; with --hosts: on each host that has no\n"
+    "                   number of its own (default 1)\n"
+    "  --hosts LIST     start them on these hosts, N on HOST:N, through ssh, in the same\n"
+    "                   folder; ORIEL_*, NCCL_*, JAX_* and XLA_* variables go along\n"
+    "  --ssh COMMAND    what runs a shell on a host, whose name is added (default\n"
+    "                   \"ssh -T -o BatchMode=yes\")\n"
+    "  --address A      this machine's address as the hosts see it, where they find the\n"
+    "                   store (default: the one that the first host is reached from)\n"
     "  --timeout S      end the run after S seconds, with exit code 124\n"
     "  --grace S        when a process fails, give the others S seconds to end by\n"
     "                   themselves before SIGTERM, and 2 more before SIGKILL (default 5)\n"
@@ -81,6 +89,15 @@ static int parse_option(int option, char **argv, oriel_job_params *params)
     case 'T':
         params->tag = 0;
         return ORIEL_EXIT_OK;
+    case 'H':
+        params->host_list = optarg;
+        return ORIEL_EXIT_OK;
+    case 's':
+        params->shell = optarg;
+        return ORIEL_EXIT_OK;
+    case 'a':
+        params->address = optarg;
+        return ORIEL_EXIT_OK;
     case ':':
         return oriel_usage_error("run", "%s needs a value", argv[optind - 1]);
     default:
@@ -100,6 +117,9 @@ static int parse_arguments(int argc, char **argv, oriel_job_params *params)
         {.name = "grace", .has_arg = required_argument, .val = 'g'},
         {.name = "log-dir", .has_arg = required_argument, .val = 'l'},
         {.name = "no-tag", .has_arg = no_argument, .val = 'T'},
+        {.name = "hosts", .has_arg = required_argument, .val = 'H'},
+        {.name = "ssh", .has_arg = required_argument, .val = 's'},
+        {.name = "address", .has_arg = required_argument, .val = 'a'},
         {.name = "help", .has_arg = no_argument, .val = 'h'},
         {0},
     };
@@ -116,8 +136,10 @@ static int parse_arguments(int argc, char **argv, oriel_job_params *params)
         if (code != ORIEL_EXIT_OK)
             return code;
     }
-    if (params->count == 0)
+    if (params->count == 0 && params->host_list == NULL)
         return oriel_usage_error("run", "how many processes? -n N is missing");
+    if (params->host_list == NULL && (params->shell != NULL || params->address != NULL))
+        return oriel_usage_error("run", "--ssh and --address are for --hosts");
     if (optind == argc)
         return oriel_usage_error("run", "there is no command to start");
     params->argv = argv + optind;
@@ -144,7 +166,7 @@ static int run_processes(oriel_job *job, const oriel_inherited *inherited, const
     int code;
 
     if (oriel_spawner_create(job->params->argv, job->params->count, store, secret, inherited,
-                             &spawner) != 0) {
+                             job->params->hosts, &spawner) != 0) {
         fprintf(stderr, "oriel run: cannot prepare the processes: %s\n", strerror(errno));
         return ORIEL_EXIT_FAILED;
     }
@@ -152,6 +174,32 @@ static int run_processes(oriel_job *job, const oriel_inherited *inherited, const
     code = oriel_job_supervise(job);
     oriel_spawner_destroy(&spawner);
     return code;
+}
+
+/* On this machine a socket that only this user reaches; hosts need an address. */
+static int store_create(const oriel_job_params *params, const char *secret,
+                        oriel_store_server **server_p)
+{
+    char host[128];
+    char address[160];
+    const char *at = params->address;
+
+    if (params->hosts != NULL && at == NULL) {
+        if (oriel_hosts_address(params->hosts, host, sizeof(host)) != 0) {
+            fprintf(stderr,
+                    "oriel run: this machine's address as host %s sees it is not to be found: "
+                    "give it with --address\n",
+                    params->hosts->hosts[0].name);
+            return -1;
+        }
+        at = host;
+    }
+    if (at != NULL)
+        snprintf(address, sizeof(address), strchr(at, ':') != NULL ? "[%s]:0" : "%s:0", at);
+    if (oriel_store_server_create(at != NULL ? address : NULL, secret, server_p) == ORIEL_OK)
+        return 0;
+    fprintf(stderr, "oriel run: cannot start the store: %s\n", oriel_last_error());
+    return -1;
 }
 
 static int run_job(const oriel_job_params *params)
@@ -167,8 +215,8 @@ static int run_job(const oriel_job_params *params)
         return ORIEL_EXIT_FAILED;
     if (secret_create(secret) != 0)
         fprintf(stderr, "oriel run: no random bytes for the secret: %s\n", strerror(errno));
-    else if (oriel_store_server_create(NULL, secret, &server) != ORIEL_OK)
-        fprintf(stderr, "oriel run: cannot start the store: %s\n", oriel_last_error());
+    else if (store_create(params, secret, &server) != 0)
+        code = ORIEL_EXIT_FAILED;
     else
         code = run_processes(job, &inherited, oriel_store_server_address(server), secret);
     oriel_store_server_destroy(server, 0);
@@ -176,10 +224,34 @@ static int run_job(const oriel_job_params *params)
     return code;
 }
 
+static int find_hosts(oriel_job_params *params)
+{
+    const char *shell = params->shell != NULL ? params->shell : "ssh -T -o BatchMode=yes";
+    char why[256];
+
+    if (oriel_hosts_create(params->host_list, shell, params->count > 0 ? params->count : 1,
+                           &params->hosts, why, sizeof(why)) != 0)
+        return oriel_usage_error("run", "%s", why);
+    params->count = params->hosts->count;
+    if (params->count > COUNT_MAX)
+        return oriel_usage_error("run", "%d processes; at most %d are possible", params->count,
+                                 COUNT_MAX);
+    return ORIEL_EXIT_OK;
+}
+
 int oriel_run_main(int argc, char **argv)
 {
     oriel_job_params params = {.grace_s = 5, .tag = 1};
     int code = parse_arguments(argc, argv, &params);
 
-    return params.argv != NULL ? run_job(&params) : code;
+    if (params.argv == NULL)
+        return code;
+    if (params.host_list != NULL) {
+        code = find_hosts(&params);
+        if (code != ORIEL_EXIT_OK)
+            return code;
+    }
+    code = run_job(&params);
+    oriel_hosts_destroy(params.hosts);
+    return code;
 }

@@ -62,10 +62,21 @@ static char **environment_create(char *const texts[4])
     return env;
 }
 
-int oriel_spawner_create(char **argv, int count, const char *store, const char *secret,
-                         const oriel_inherited *inherited, oriel_spawner *spawner_p)
+static int prepare_hosts(oriel_spawner *spawner)
 {
-    oriel_spawner made = {.argv = argv, .inherited = inherited, .null = -1};
+    spawner->script = malloc(HOSTS_SCRIPT_MAX);
+    spawner->inputs = calloc((size_t)spawner->count, sizeof(*spawner->inputs));
+    for (int i = 0; spawner->inputs != NULL && i < spawner->count; i++)
+        spawner->inputs[i] = -1;
+    return spawner->script != NULL && spawner->inputs != NULL ? 0 : -1;
+}
+
+int oriel_spawner_create(char **argv, int count, const char *store, const char *secret,
+                         const oriel_inherited *inherited, oriel_hosts *hosts,
+                         oriel_spawner *spawner_p)
+{
+    oriel_spawner made = {
+        .argv = argv, .inherited = inherited, .null = -1, .hosts = hosts, .count = count};
     char number[16];
 
     snprintf(number, sizeof(number), "%d", count);
@@ -82,7 +93,7 @@ int oriel_spawner_create(char **argv, int count, const char *store, const char *
             goto err_free;
     }
     made.env = environment_create(made.texts);
-    if (made.env == NULL)
+    if (made.env == NULL || (hosts != NULL && prepare_hosts(&made) != 0))
         goto err_free;
     *spawner_p = made;
     return 0;
@@ -99,6 +110,12 @@ void oriel_spawner_destroy(oriel_spawner *spawner)
     for (int i = 0; i < 4; i++)
         free(spawner->texts[i]);
     free(spawner->env);
+    for (int i = 0; spawner->inputs != NULL && i < spawner->count; i++) {
+        if (spawner->inputs[i] >= 0)
+            close(spawner->inputs[i]);
+    }
+    free(spawner->inputs);
+    free(spawner->script);
     if (spawner->null >= 0)
         close(spawner->null);
     *spawner = (oriel_spawner){.null = -1};
@@ -108,8 +125,8 @@ void oriel_spawner_destroy(oriel_spawner *spawner)
 /* ---- the new process ---------------------------------------------------- */
 
 /* Runs between fork and exec of a process with threads: only system calls. */
-static _Noreturn void child_exec(const oriel_spawner *spawner, pid_t launcher, int out, int err,
-                                 int report)
+static _Noreturn void child_exec(const oriel_spawner *spawner, char **argv, int in, pid_t launcher,
+                                 int out, int err, int report)
 {
     int error;
     ssize_t n;
@@ -119,12 +136,12 @@ static _Noreturn void child_exec(const oriel_spawner *spawner, pid_t launcher, i
     /* The launcher may have died before the mark was set. */
     if (getppid() != launcher)
         _exit(1);
-    if (dup2(spawner->null, STDIN_FILENO) >= 0 && dup2(out, STDOUT_FILENO) >= 0 &&
+    if (dup2(in, STDIN_FILENO) >= 0 && dup2(out, STDOUT_FILENO) >= 0 &&
         dup2(err, STDERR_FILENO) >= 0) {
         setrlimit(RLIMIT_NOFILE, &spawner->inherited->files);
         sigaction(SIGPIPE, &spawner->inherited->on_pipe, NULL);
         sigprocmask(SIG_SETMASK, &spawner->inherited->mask, NULL);
-        execvpe(spawner->argv[0], spawner->argv, spawner->env);
+        execvpe(argv[0], argv, spawner->env);
     }
     error = errno;
     n = write(report, &error, sizeof(error));
@@ -149,20 +166,49 @@ static int exec_error(int report)
     return error;
 }
 
+/* A shell's input that holds all that it is told, and is kept open. It fits a pipe, so that
+ * nobody has to read it first. Returns the end to read from, or -1 with errno set. */
+static int input_create(oriel_spawner *spawner, int process_id)
+{
+    char *const env[] = {spawner->texts[0], spawner->texts[1], spawner->texts[2], spawner->texts[3],
+                         NULL};
+    int bytes = oriel_hosts_script(env, spawner->argv, spawner->script);
+    int ends[2];
+
+    errno = E2BIG;
+    if (bytes < 0 || pipe2(ends, O_CLOEXEC) != 0)
+        return -1;
+    if (write(ends[1], spawner->script, (size_t)bytes) != bytes) {
+        close(ends[0]);
+        close(ends[1]);
+        errno = E2BIG;
+        return -1;
+    }
+    spawner->inputs[process_id] = ends[1];
+    return ends[0];
+}
+
 pid_t oriel_spawn(oriel_spawner *spawner, int process_id, int out, int err, int *forked_p)
 {
     pid_t launcher = getpid();
+    char **argv =
+        spawner->hosts != NULL ? oriel_hosts_argv(spawner->hosts, process_id) : spawner->argv;
+    int in = spawner->null;
     int report[2];
     int error;
     pid_t pid;
 
     *forked_p = 0;
     sprintf(strchr(spawner->texts[0], '=') + 1, "%d", process_id);
+    if (spawner->hosts != NULL && (in = input_create(spawner, process_id)) < 0)
+        return -1;
     if (pipe2(report, O_CLOEXEC) != 0)
         return -1;
     pid = fork();
     if (pid == 0)
-        child_exec(spawner, launcher, out, err, report[1]);
+        child_exec(spawner, argv, in, launcher, out, err, report[1]);
+    if (in != spawner->null)
+        close(in);
     error = errno;
     close(report[1]);
     if (pid > 0) {

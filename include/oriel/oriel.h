@@ -151,6 +151,10 @@ ORIEL_API int oriel_comm_first_rank(const oriel_comm *comm); /* this process's f
 ORIEL_API int oriel_comm_local_size(const oriel_comm *comm); /* ranks of this process */
 ORIEL_API int oriel_comm_process(const oriel_comm *comm);
 ORIEL_API int oriel_comm_num_processes(const oriel_comm *comm);
+/* Local: machines are numbered from 0, by the first process of each. Host memory is shared
+ * within a machine. -1: there is no such process. */
+ORIEL_API int oriel_comm_num_machines(const oriel_comm *comm);
+ORIEL_API int oriel_comm_machine(const oriel_comm *comm, int process);
 
 /* ---- group ------------------------------------------------------------- */
 

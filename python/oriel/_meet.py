@@ -147,30 +147,31 @@ def start_distributed(place, job):
             "oriel.init() before the first JAX computation, or with distributed=False",
             Status.INVALID,
         )
-    address = _agree_on_address(place, job)
+    address, index, count = _agree(place, job)
     jax.distributed.initialize(
         address,
         place.num_processes,
         place.process_id,
         cluster_detection_method="deactivate",
         coordinator_bind_address=address,
-        local_device_ids=_share_of_gpus(place),
+        local_device_ids=_share_of_gpus(index, count),
     )
     started_distributed = True
 
 
-def _share_of_gpus(place):
-    """Which GPUs of this machine fall to this process; None: all, or there are none.
+def _share_of_gpus(index, processes):
+    """Which GPUs of this machine fall to process `index` of those here; None: all, or there are
+    none.
 
     Processes that share a GPU cannot each take most of its memory first."""
     count = 0 if "JAX_LOCAL_DEVICE_IDS" in os.environ else _count_gpus()
     if count == 0:
         return None
-    each = count // place.num_processes
+    each = count // processes
     if each > 0:
-        return list(range(place.process_id * each, (place.process_id + 1) * each))
+        return list(range(index * each, (index + 1) * each))
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
-    return [place.process_id % count]
+    return [index % count]
 
 
 def _count_gpus():
@@ -186,39 +187,47 @@ def _count_gpus():
     return count.value if found else 0
 
 
-def _agree_on_address(place, job):
-    """Process 0 picks a free port of the loopback interface and tells the rest.
+def _agree(place, job):
+    """Process 0 picks a free port of its machine and tells the rest. Also says which of how
+    many processes of its machine this one is.
 
-    It travels through a window of a comm made for this alone, since the comm to
-    come needs the number of devices, and asking JAX for devices comes after."""
+    Through a comm made for this alone, since the comm to come needs the number of devices,
+    and asking JAX for devices comes after."""
+    lib = _lib.load()
     comm = create_comm(dataclasses.replace(place, distributed=False), 1, job, 0.0)
     try:
-        where = share(comm, _ADDRESS_BYTES)[0]
+        several = lib.oriel_comm_num_machines(comm) > 1
+        text = ctypes.create_string_buffer(_ADDRESS_BYTES)
         if place.process_id == 0:
-            text = f"127.0.0.1:{_free_port()}".encode()
-            ctypes.memmove(where, text, len(text))
-        _lib.call("oriel_comm_barrier", comm)
-        address = ctypes.string_at(where).decode()
+            host = _own_address(place) if several else "127.0.0.1"
+            text.value = f"{f'[{host}]' if ':' in host else host}:{_free_port(host)}".encode()
+        _lib.call("oriel_comm_share", comm, Status.OK, text, len(text), 0.0)
+        machines = [lib.oriel_comm_machine(comm, p) for p in range(place.num_processes)]
     except BaseException:
-        _lib.load().oriel_comm_abandon(comm)
+        lib.oriel_comm_abandon(comm)
         raise
     _lib.call("oriel_comm_destroy", comm)
-    return address
+    mine = machines[place.process_id]
+    before = machines[: place.process_id].count(mine)
+    return text.value.decode(), before, machines.count(mine)
 
 
-def _free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
+def _own_address(place):
+    """Process 0's address as other machines see it: the one from which the store is reached."""
+    given = os.environ.get("ORIEL_ADDRESS")
+    if given:
+        return given
+    store = place.store or os.environ.get("ORIEL_STORE", "")
+    host, colon, port = store.rpartition(":")
+    if not colon or not port.isdigit():
+        return "127.0.0.1"
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:  # nothing is sent
+        probe.connect((host.strip("[]") or "127.0.0.1", int(port)))
+        return probe.getsockname()[0]
+
+
+def _free_port(host):
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+        probe.bind((host, 0))
         return probe.getsockname()[1]
-
-
-def share(comm, nbytes):
-    """Collective: zeroed memory of every rank; the address of each part here."""
-    window = ctypes.c_void_p()
-    _lib.call("oriel_window_create", comm, nbytes, ctypes.byref(window))
-    parts = []
-    for rank in range(_lib.load().oriel_comm_size(comm)):
-        address = ctypes.c_void_p()
-        _lib.call("oriel_window_ptr", window, rank, ctypes.byref(address))
-        parts.append(address.value)
-    return parts

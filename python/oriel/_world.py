@@ -39,7 +39,6 @@ class World:
     num_processes: int
     platform: str  # of JAX's devices: "cpu" or "gpu"
     rank_of: dict  # JAX device id -> rank
-    leaving: list  # a flag of each rank, seen by all: its process has come to its end
     told: bool = False  # what ended it has been raised
 
     def ranks_of(self, mesh):
@@ -233,7 +232,6 @@ def _join(place, backend, asked, timeout):
             rank_of = _ranks_of_processes(jax.devices(backend))
         else:
             rank_of = {device.id: first + i for i, device in enumerate(devices)}
-        flags = _meet.share(comm, ctypes.sizeof(ctypes.c_uint64))
         # As XLA's handlers see them.
         numbers = gpus or [device.id for device in devices]
         ordinals = (ctypes.c_int * len(devices))(*numbers)
@@ -252,7 +250,6 @@ def _join(place, backend, asked, timeout):
         num_processes=place.num_processes,
         platform=devices[0].platform,
         rank_of=rank_of,
-        leaving=[ctypes.c_uint64.from_address(address) for address in flags],
     )
 
 
@@ -340,8 +337,7 @@ def _leave_at_exit():
     if _world is not None and os.getpid() == _world.pid:  # else a forked child ends
         world, _world = _world, None
         lib = _lib.load()
-        for rank in range(world.first_rank, world.first_rank + world.local_size):
-            world.leaving[rank].value = 1
+        lib.oriel_comm_leave(world.comm)
         _broken = getattr(sys, "last_value", None) is not None or _has_failed(world)
         if not _broken:
             _wait_for_others(world, _EXIT_WAIT)
@@ -374,7 +370,7 @@ def _has_failed(world):
 
 
 def _all_leaving(world):
-    return all(flag.value for flag in world.leaving)
+    return _lib.load().oriel_comm_leaving(world.comm) == world.num_processes
 
 
 def _wait_for_others(world, seconds):

@@ -21,6 +21,8 @@ enum oriel_option_id {
     ORIEL_OPT_NUM_PROCESSES,
     ORIEL_OPT_STORE,
     ORIEL_OPT_SECRET,
+    ORIEL_OPT_HOSTID,
+    ORIEL_OPT_ADDRESS,
     ORIEL_OPT_FAULT,
     ORIEL_OPT_NVRTC,           /* a file */
     ORIEL_OPT_NCCL,            /* a file */

@@ -372,6 +372,7 @@ const oriel_sys oriel_sys_real = {
     .getsockopt = real_getsockopt,
     .getsockname = real_getsockname,
     .resolve = real_resolve,
+    .interfaces = getifaddrs,
     .sendmsg = real_sendmsg,
     .recvmsg = real_recvmsg,
     .poll = real_poll,

@@ -4,6 +4,7 @@
 #ifndef ORIEL_BASE_SYS_H
 #define ORIEL_BASE_SYS_H
 
+#include <ifaddrs.h>
 #include <netdb.h>
 #include <poll.h>
 #include <pthread.h>
@@ -33,6 +34,8 @@ typedef struct oriel_sys {
     /* As getaddrinfo: 0, or a code for gai_strerror. */
     int (*resolve)(const char *host, const char *port, const struct addrinfo *hints,
                    struct addrinfo **list_p);
+    /* As getifaddrs. */
+    int (*interfaces)(struct ifaddrs **list_p);
     ssize_t (*sendmsg)(int fd, const struct msghdr *msg);
     ssize_t (*recvmsg)(int fd, struct msghdr *msg);
     int (*poll)(struct pollfd *fds, nfds_t n, int timeout_ms); /* a signal returns 0 */

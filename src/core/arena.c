@@ -21,7 +21,7 @@ static oriel_status open_arena(oriel_comm *comm)
     oriel_status st = ORIEL_OK;
 
     pthread_mutex_lock(&comm->arena_lock);
-    if (comm->arena.base == NULL && comm->process == 0)
+    if (comm->arena.base == NULL && comm->process == (int)comm->heap.header->lead)
         st = comm->fabric->segment_create(bytes, &comm->arena);
     else if (comm->arena.base == NULL)
         st = comm->fabric->segment_fetch(&comm->lead, ARENA_SEGMENT, bytes, comm->timeout,

@@ -1,8 +1,13 @@
 /* How the processes of a job find each other. Every process says hello in the
- * key-value store; process 0, the lead, reads all hellos, makes the heap and
- * publishes where to fetch it (or why it could not); the others fetch it and say
- * whether they could; the lead publishes the outcome, so that all have the comm
- * or nobody has. Four messages per process, whatever the size of the job.
+ * key-value store; process 0 reads all hellos, makes the heap and publishes where
+ * to fetch it (or why it could not); the others fetch it and say whether they
+ * could; process 0 publishes the outcome, so that all have the comm or nobody has.
+ * Four messages per process, whatever the size of the job.
+ *
+ * On several machines process 0 also publishes who is where. The first process of
+ * each other machine is its lead: makes the heap there, connects to process 0 (the
+ * bridge) and publishes where the rest of its machine fetches that heap. Two more
+ * messages per process.
  *
  * A process that fails still comes to the meeting, to say so: the others fail
  * with its sentence instead of waiting for it. */
@@ -13,13 +18,11 @@
 
 #include "base/config.h"
 #include "base/sys.h"
-#include "core/comm.h"
-#include "core/hash.h"
-#include "core/launcher.h"
-#include "core/store.h"
+#include "core/bridge.h"
+#include "core/meeting.h"
 #include "fabric/nccl_links.h"
 
-enum { HEAP_ID = 0, TRIES = 2 };
+enum { HEAP_ID = 0 };
 
 /* How far a process got: why there is no heap, or no comm. */
 struct report {
@@ -32,9 +35,11 @@ struct hello {
     char version[16];
     char boot[40]; /* empty: unknown */
     char net[40];
+    char host[64]; /* ORIEL_HOSTID */
     int32_t num_processes;
     int32_t local_ranks;
     uint32_t uid;
+    int32_t pid;
 };
 
 struct plan {
@@ -42,22 +47,22 @@ struct plan {
     struct report report;
     oriel_ticket ticket;
     nccl_id nccl;
-    uint32_t unused; /* what travels has no padding: nothing of the stack goes along */
+    uint32_t num_machines; /* in process 0's */
 };
 
-/* A meeting in the store: which one, and until when. */
-struct meeting {
-    const oriel_store *kv;
-    char prefix[128];
-    double deadline;
+/* Who is where, as process 0 found out. */
+struct place {
+    int16_t machine;
+    int16_t local_ranks;
+    int32_t pid;
+};
+struct places {
+    oriel_bridge_ticket bridge;
+    struct place of[HEAP_MAX_RANKS];
 };
 
-/* The lead tells who is missing; the others wait a little longer than it does,
- * to hear that. */
-#define FOLLOWER_MARGIN_S 5.0
-
-/* Processes share memory when they run on one kernel and can reach each other's
- * abstract Unix sockets, which belong to a network namespace. */
+/* A machine: processes share memory when they run on one kernel and can reach each
+ * other's abstract Unix sockets, which belong to a network namespace. */
 static void name_host(struct hello *hello)
 {
     if (oriel_sys_now->read_line("/proc/sys/kernel/random/boot_id", hello->boot,
@@ -65,12 +70,20 @@ static void name_host(struct hello *hello)
         hello->boot[0] = '\0';
     if (oriel_sys_now->read_link("/proc/self/ns/net", hello->net, sizeof hello->net) != 0)
         hello->net[0] = '\0';
+    snprintf(hello->host, sizeof hello->host, "%s", oriel_config_string(ORIEL_OPT_HOSTID));
 }
 
 /* What is unknown may be the same. */
 static int is_same_place(const char *mine, const char *theirs, size_t len)
 {
     return mine[0] == '\0' || theirs[0] == '\0' || strncmp(mine, theirs, len) == 0;
+}
+
+static int is_same_machine(const struct hello *a, const struct hello *b)
+{
+    return is_same_place(a->boot, b->boot, sizeof a->boot) &&
+           is_same_place(a->net, b->net, sizeof a->net) &&
+           strncmp(a->host, b->host, sizeof a->host) == 0;
 }
 
 static struct report report_of(oriel_status status)
@@ -102,68 +115,19 @@ static oriel_status check_hello(int process, const struct hello *mine, const str
     st = status_of(&theirs->report);
     if (st != ORIEL_OK)
         return oriel_fail_in(st, "process %d", process);
-    if (!is_same_place(mine->boot, theirs->boot, sizeof mine->boot) ||
-        !is_same_place(mine->net, theirs->net, sizeof mine->net))
-        return oriel_fail(ORIEL_ERR_UNSUPPORTED,
-                          "process %d runs on another machine or in another network namespace than "
-                          "process 0; the host fabric shares memory within one machine",
-                          process);
     if (mine->num_processes != theirs->num_processes)
         return oriel_fail(ORIEL_ERR_MISMATCH,
                           "num_processes is %d on process 0 and %d on process "
                           "%d",
                           mine->num_processes, theirs->num_processes, process);
-    if (mine->uid != theirs->uid)
+    /* Elsewhere the secret alone says who belongs to the job. */
+    if (mine->uid != theirs->uid && is_same_machine(mine, theirs))
         return oriel_fail(ORIEL_ERR_AUTH, "process %d runs as uid %u, process 0 as uid %u", process,
                           theirs->uid, mine->uid);
     if (theirs->local_ranks < 1 || theirs->local_ranks > HEAP_MAX_RANKS)
         return oriel_fail(ORIEL_ERR_INVALID, "process %d brings %d ranks; 1 to %d are possible",
                           process, theirs->local_ranks, HEAP_MAX_RANKS);
     return ORIEL_OK;
-}
-
-/* Whether another try, on a connection made anew, may help. Without the store a
- * process could not even say that it failed. */
-static int is_broken(oriel_status st)
-{
-    return st == ORIEL_ERR_PEER || st == ORIEL_ERR_SYSTEM || st == ORIEL_ERR_NO_RESOURCE;
-}
-
-static oriel_status store_get(const struct meeting *meeting, const char *what, int process,
-                              void *value, size_t len)
-{
-    const oriel_store *kv = meeting->kv;
-    char key[160];
-    size_t got = 0;
-    oriel_status st = ORIEL_ERR_PEER;
-
-    snprintf(key, sizeof key, "%s/%s/%d", meeting->prefix, what, process);
-    for (int i = 0; i < TRIES && is_broken(st); i++) {
-        double left = meeting->deadline - oriel_now();
-        st = kv->get(kv->ctx, key, left > 0.0 ? left : 0.0, value, len, &got);
-    }
-    if (st == ORIEL_ERR_TIMEOUT)
-        return oriel_fail(st, "process %d did not say %s within %.0f s (ORIEL_INIT_TIMEOUT)",
-                          process, what, oriel_config_number(ORIEL_OPT_INIT_TIMEOUT));
-    if (st == ORIEL_OK && got != len)
-        return oriel_fail(ORIEL_ERR_MISMATCH,
-                          "key %s holds %zu bytes instead of %zu: is another version of oriel in "
-                          "this job?",
-                          key, got, len);
-    return st;
-}
-
-static oriel_status store_set(const struct meeting *meeting, const char *what, int process,
-                              const void *value, size_t len)
-{
-    const oriel_store *kv = meeting->kv;
-    char key[160];
-    oriel_status st = ORIEL_ERR_PEER;
-
-    snprintf(key, sizeof key, "%s/%s/%d", meeting->prefix, what, process);
-    for (int i = 0; i < TRIES && is_broken(st); i++)
-        st = kv->set(kv->ctx, key, value, len);
-    return st;
 }
 
 static void show_cpus(heap_header *header)
@@ -184,12 +148,20 @@ static void show_cpus(heap_header *header)
 static void share_cores(oriel_comm *comm)
 {
     int cores = 0;
+    int ranks = 0;
+    int before = 0;
 
     for (int w = 0; w < CPU_WORDS; w++)
         cores += __builtin_popcountll(atomic_load(&comm->heap.header->cpus[w]));
-    comm->oversubscribed = comm->size > cores;
-    if (comm->oversubscribed && comm->num_processes > cores && oriel_cpu_count() == cores)
-        oriel_cpu_visit(comm->process % cores);
+    for (int p = 0; p < comm->num_processes; p++) {
+        int here = oriel_comm_is_here(comm, p);
+
+        ranks += here ? comm->heap.procs[p].local_ranks : 0;
+        before += here && p < comm->process;
+    }
+    comm->oversubscribed = ranks > cores;
+    if (comm->oversubscribed && comm->here > cores && oriel_cpu_count() == cores)
+        oriel_cpu_visit(before % cores);
 }
 
 static oriel_status join_heap(oriel_comm *comm)
@@ -200,6 +172,8 @@ static oriel_status join_heap(oriel_comm *comm)
     if (st != ORIEL_OK)
         return st;
     comm->joined = 1;
+    for (int p = 0; p < comm->num_processes; p++)
+        comm->here += oriel_comm_is_here(comm, p);
     comm->size = (int)comm->heap.header->num_ranks;
     comm->first_rank = proc->first_rank;
     comm->local_ranks = proc->local_ranks;
@@ -217,18 +191,39 @@ static oriel_status join_heap(oriel_comm *comm)
     return oriel_watch_start(comm);
 }
 
-static oriel_status lead_heap(oriel_comm *comm, const int *local_ranks)
+/* What is known of processes of other machines; more comes by the bridge. */
+static void place_all(oriel_comm *comm, const struct place *places)
+{
+    int machine = places[comm->process].machine;
+    int machines[HEAP_MAX_RANKS];
+
+    for (int p = 0; p < comm->num_processes; p++) {
+        machines[p] = places[p].machine;
+        if (machines[p] == machine)
+            continue;
+        comm->heap.procs[p].pid = places[p].pid;
+        atomic_store(&comm->heap.procs[p].state, PROC_ALIVE);
+    }
+    oriel_heap_place(&comm->heap, machines, machine, comm->process);
+}
+
+static oriel_status lead_heap(oriel_comm *comm, const struct place *places)
 {
     heap_header plan;
     oriel_segment segment;
-    oriel_status st = oriel_heap_plan(local_ranks, comm->num_processes, &plan);
+    int local_ranks[HEAP_MAX_RANKS];
+    oriel_status st;
 
+    for (int p = 0; p < comm->num_processes; p++)
+        local_ranks[p] = places[p].local_ranks;
+    st = oriel_heap_plan(local_ranks, comm->num_processes, &plan);
     if (st != ORIEL_OK)
         return st;
     st = comm->fabric->segment_create(plan.bytes, &segment);
     if (st != ORIEL_OK)
         return st;
     oriel_heap_format(segment, &plan, local_ranks, &comm->heap);
+    place_all(comm, places);
     if (comm->num_processes > 1) {
         st = comm->fabric->port_create(&comm->port);
         if (st != ORIEL_OK)
@@ -239,21 +234,40 @@ static oriel_status lead_heap(oriel_comm *comm, const int *local_ranks)
     return join_heap(comm);
 }
 
+/* What the hellos say. */
+struct census {
+    struct places places;
+    int num_machines;
+    struct hello leads[]; /* of the machines */
+};
+
+static void count(struct census *census, int process, const struct hello *hello)
+{
+    int machine = 0;
+
+    while (machine < census->num_machines && !is_same_machine(&census->leads[machine], hello))
+        machine++;
+    if (machine == census->num_machines)
+        census->leads[census->num_machines++] = *hello;
+    census->places.of[process] = (struct place){
+        .machine = (int16_t)machine, .local_ranks = (int16_t)hello->local_ranks, .pid = hello->pid};
+}
+
 /* Waits for all, whatever they say, so that nobody comes to a store that is gone. */
-static oriel_status collect_hellos(const struct meeting *meeting, const struct hello *mine,
-                                   int *local_ranks)
+static oriel_status collect_hellos(const oriel_meeting *meeting, const struct hello *mine,
+                                   struct census *census)
 {
     struct report first = mine->report;
 
-    local_ranks[0] = mine->local_ranks;
+    count(census, 0, mine);
     for (int p = 1; p < mine->num_processes; p++) {
         struct hello theirs;
-        oriel_status st = store_get(meeting, "hello", p, &theirs, sizeof theirs);
+        oriel_status st = oriel_meeting_get(meeting, "hello", p, &theirs, sizeof theirs);
 
         if (st == ORIEL_OK)
             st = check_hello(p, mine, &theirs);
         if (st == ORIEL_OK)
-            local_ranks[p] = theirs.local_ranks;
+            count(census, p, &theirs);
         else if (first.status == ORIEL_OK)
             first = report_of(st);
     }
@@ -261,13 +275,13 @@ static oriel_status collect_hellos(const struct meeting *meeting, const struct h
 }
 
 /* Waits for all here too: the heap is there until everybody has tried to fetch it. */
-static oriel_status collect_reports(const struct meeting *meeting, int num_processes)
+static oriel_status collect_reports(const oriel_meeting *meeting, int num_processes)
 {
     struct report first = {.status = ORIEL_OK};
 
     for (int p = 1; p < num_processes; p++) {
         struct report theirs;
-        oriel_status st = store_get(meeting, "joined", p, &theirs, sizeof theirs);
+        oriel_status st = oriel_meeting_get(meeting, "joined", p, &theirs, sizeof theirs);
 
         if (st == ORIEL_OK)
             st = status_of(&theirs);
@@ -277,34 +291,66 @@ static oriel_status collect_reports(const struct meeting *meeting, int num_proce
     return status_of(&first);
 }
 
-static oriel_status lead(oriel_comm *comm, const struct meeting *meeting, const struct hello *mine)
+static void write_plan(const oriel_comm *comm, oriel_status st, struct plan *plan_p)
 {
-    struct plan plan = {0};
+    *plan_p = (struct plan){.report = report_of(st),
+                            .ticket = comm->lead,
+                            .nccl = comm->nccl_id,
+                            .heap_bytes = comm->heap.segment.bytes};
+}
+
+/* Process 0's part until the others are told. */
+static oriel_status lead_all(oriel_comm *comm, const oriel_meeting *meeting,
+                             const struct hello *mine, int *num_machines_p)
+{
+    size_t n = (size_t)comm->num_processes;
+    struct census *census = oriel_sys_now->alloc(sizeof *census + n * sizeof *mine);
+    oriel_status st;
+
+    if (census == NULL) {
+        struct hello theirs;
+
+        for (int p = 1; p < comm->num_processes; p++)
+            (void)oriel_meeting_get(meeting, "hello", p, &theirs, sizeof theirs);
+        return oriel_fail(ORIEL_ERR_SYSTEM, "out of memory for %d processes", comm->num_processes);
+    }
+    st = collect_hellos(meeting, mine, census);
+    if (st == ORIEL_OK)
+        st = lead_heap(comm, census->places.of);
+    if (st == ORIEL_OK && census->num_machines > 1)
+        st = oriel_bridge_open(comm, &census->places.bridge);
+    /* Between machines GPU memory moves by NCCL, whatever the fabric. */
+    if (st == ORIEL_OK && (comm->wants_nccl || (census->num_machines > 1 && comm->serves)))
+        st = oriel_nccl_id(&comm->nccl_id);
+    if (st == ORIEL_OK && census->num_machines > 1)
+        st = oriel_meeting_set(meeting, "places", 0, &census->places, sizeof census->places);
+    *num_machines_p = census->num_machines;
+    oriel_sys_now->release(census);
+    return st;
+}
+
+static oriel_status lead(oriel_comm *comm, const oriel_meeting *meeting, const struct hello *mine)
+{
+    struct plan plan;
     struct report outcome;
-    int local_ranks[HEAP_MAX_RANKS];
-    oriel_status st = collect_hellos(meeting, mine, local_ranks);
+    int num_machines = 1;
+    oriel_status st = lead_all(comm, meeting, mine, &num_machines);
     oriel_status told;
 
-    if (st == ORIEL_OK)
-        st = lead_heap(comm, local_ranks);
-    if (st == ORIEL_OK && comm->wants_nccl)
-        st = oriel_nccl_id(&comm->nccl_id);
     if (comm->num_processes == 1)
         return st;
-    plan.report = report_of(st);
-    plan.ticket = comm->lead;
-    plan.nccl = comm->nccl_id;
-    plan.heap_bytes = comm->heap.segment.bytes;
-    told = store_set(meeting, "plan", 0, &plan, sizeof plan);
+    write_plan(comm, st, &plan);
+    plan.num_machines = (uint32_t)num_machines;
+    told = oriel_meeting_set(meeting, "plan", 0, &plan, sizeof plan);
     if (st != ORIEL_OK || told != ORIEL_OK)
         return st != ORIEL_OK ? status_of(&plan.report) : told;
     st = collect_reports(meeting, comm->num_processes);
     outcome = report_of(st);
-    told = store_set(meeting, "outcome", 0, &outcome, sizeof outcome);
+    told = oriel_meeting_set(meeting, "outcome", 0, &outcome, sizeof outcome);
     return st != ORIEL_OK ? status_of(&outcome) : told;
 }
 
-static oriel_status attach(oriel_comm *comm, const struct meeting *meeting, const struct plan *plan)
+static oriel_status attach(oriel_comm *comm, const oriel_meeting *meeting, const struct plan *plan)
 {
     oriel_segment segment;
     oriel_heap heap;
@@ -329,129 +375,73 @@ static oriel_status attach(oriel_comm *comm, const struct meeting *meeting, cons
     return join_heap(comm);
 }
 
-static oriel_status follow(oriel_comm *comm, const struct meeting *meeting,
-                           const struct hello *mine)
+/* The lead of another machine than process 0's. */
+static oriel_status lead_machine(oriel_comm *comm, const oriel_meeting *meeting,
+                                 const struct places *places)
+{
+    struct plan plan;
+    oriel_status st = lead_heap(comm, places->of);
+    oriel_status told;
+
+    if (st == ORIEL_OK)
+        st = oriel_bridge_join(comm, &places->bridge, meeting->deadline);
+    write_plan(comm, st, &plan);
+    told = oriel_meeting_set(meeting, "heap", comm->process, &plan, sizeof plan);
+    return st != ORIEL_OK ? status_of(&plan.report) : told;
+}
+
+/* One of several machines: process 0's heap is of use on its own alone. */
+static oriel_status attach_here(oriel_comm *comm, const oriel_meeting *meeting,
+                                const struct plan *of_process_0)
+{
+    struct places *places = oriel_sys_now->alloc(sizeof *places);
+    struct plan plan = *of_process_0;
+    int first = 0;
+    oriel_status st;
+
+    if (places == NULL)
+        return oriel_fail(ORIEL_ERR_SYSTEM, "out of memory for %d processes", comm->num_processes);
+    st = oriel_meeting_get(meeting, "places", 0, places, sizeof *places);
+    while (st == ORIEL_OK && places->of[first].machine != places->of[comm->process].machine)
+        first++;
+    comm->nccl_id = plan.nccl;
+    if (st == ORIEL_OK && first == comm->process) {
+        st = lead_machine(comm, meeting, places);
+    } else if (st == ORIEL_OK) {
+        if (first > 0)
+            st = oriel_meeting_get(meeting, "heap", first, &plan, sizeof plan);
+        if (st == ORIEL_OK)
+            st = status_of(&plan.report);
+        if (st == ORIEL_OK)
+            st = attach(comm, meeting, &plan);
+    }
+    oriel_sys_now->release(places);
+    return st;
+}
+
+static oriel_status follow(oriel_comm *comm, const oriel_meeting *meeting, const struct hello *mine)
 {
     struct plan plan;
     struct report joined;
     struct report outcome;
-    oriel_status st = store_set(meeting, "hello", comm->process, mine, sizeof *mine);
+    oriel_status st = oriel_meeting_set(meeting, "hello", comm->process, mine, sizeof *mine);
 
     if (st == ORIEL_OK)
-        st = store_get(meeting, "plan", 0, &plan, sizeof plan);
+        st = oriel_meeting_get(meeting, "plan", 0, &plan, sizeof plan);
     if (mine->report.status != ORIEL_OK)
         return status_of(&mine->report);
     if (st == ORIEL_OK && plan.report.status != ORIEL_OK)
         return status_of(&plan.report);
-    joined = report_of(st == ORIEL_OK ? attach(comm, meeting, &plan) : st);
-    st = store_set(meeting, "joined", comm->process, &joined, sizeof joined);
     if (st == ORIEL_OK)
-        st = store_get(meeting, "outcome", 0, &outcome, sizeof outcome);
+        st = plan.num_machines > 1 ? attach_here(comm, meeting, &plan)
+                                   : attach(comm, meeting, &plan);
+    joined = report_of(st);
+    st = oriel_meeting_set(meeting, "joined", comm->process, &joined, sizeof joined);
+    if (st == ORIEL_OK)
+        st = oriel_meeting_get(meeting, "outcome", 0, &outcome, sizeof outcome);
     if (st == ORIEL_OK && outcome.status != ORIEL_OK && outcome.status != joined.status)
         return status_of(&outcome);
     return joined.status != ORIEL_OK ? status_of(&joined) : st;
-}
-
-/* Process 0 serves the store unless a launcher (or an earlier call) already
- * does: then the address is taken, and it connects like the others. */
-static oriel_status open_given_store(const oriel_comm *comm, const char *address,
-                                     const char *secret, oriel_store_server **server_p,
-                                     oriel_store *kv_p)
-{
-    for (int i = 0; i < TRIES && comm->process == 0 && *server_p == NULL; i++) {
-        oriel_status st = oriel_store_server_create(address, secret, server_p);
-        if (st != ORIEL_OK && !is_broken(st))
-            return st;
-    }
-    return oriel_store_connect(address, secret, oriel_config_number(ORIEL_OPT_INIT_TIMEOUT), kv_p);
-}
-
-/* The store of a job of mpirun or srun, one for each comm: nobody but process 0
- * of this very job can rightly hold it. */
-static oriel_status open_job_store(const oriel_comm *comm, const oriel_launcher *launcher,
-                                   const struct meeting *meeting, const char *secret,
-                                   oriel_store_server **server_p, oriel_store *kv_p)
-{
-    char address[ORIEL_ADDRESS_TEXT];
-    oriel_status st = oriel_launcher_store(launcher, meeting->prefix, address);
-
-    if (secret[0] == '\0')
-        secret = launcher->secret;
-    if (st == ORIEL_OK && comm->process == 0 && *server_p == NULL) {
-        st = oriel_store_server_create(address, secret, server_p);
-        if (st != ORIEL_OK)
-            return oriel_fail_in(st,
-                                 "process 0 of %s cannot hold the store of its job (is a process "
-                                 "of an earlier run left, or was it started twice?)",
-                                 launcher->name);
-    }
-    if (st != ORIEL_OK)
-        return st;
-    return oriel_store_connect(address, secret, oriel_config_number(ORIEL_OPT_INIT_TIMEOUT), kv_p);
-}
-
-static oriel_status open_store(const oriel_comm *comm, const oriel_comm_params *params,
-                               const struct meeting *meeting, oriel_store_server **server_p,
-                               oriel_store *kv_p)
-{
-    const char *address = params->store ? params->store : oriel_config_string(ORIEL_OPT_STORE);
-    const char *secret = params->secret ? params->secret : oriel_config_string(ORIEL_OPT_SECRET);
-    oriel_launcher launcher;
-    oriel_status st;
-
-    if (address[0] != '\0')
-        return open_given_store(comm, address, secret, server_p, kv_p);
-    st = oriel_launcher_find(&launcher);
-    if (st != ORIEL_OK)
-        return st;
-    /* A caller may call its processes what it likes, but then not meet by job. */
-    if (launcher.name != NULL && launcher.process_id == comm->process &&
-        launcher.num_processes == comm->num_processes)
-        return open_job_store(comm, &launcher, meeting, secret, server_p, kv_p);
-    return oriel_fail(ORIEL_ERR_INVALID,
-                      "num_processes is %d but there is no store to meet in: start with `oriel "
-                      "run`, mpirun or srun, or set ORIEL_STORE (and ORIEL_SECRET)",
-                      comm->num_processes);
-}
-
-/* A job may make several comms one after the other; its store remembers the keys
- * of all. Every process counts its own: comms are made in one order. */
-static unsigned count_meetings(const char *job)
-{
-    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-    static struct {
-        uint64_t job;
-        unsigned count;
-    } seen[256];
-    uint64_t hash = oriel_hash(job, strlen(job), 1) | 1;
-    unsigned count = 0;
-
-    pthread_mutex_lock(&lock);
-    for (unsigned i = 0; i < 256; i++) {
-        unsigned at = (unsigned)(hash + i) % 256;
-        if (seen[at].job == 0 || seen[at].job == hash) {
-            seen[at].job = hash;
-            count = seen[at].count++;
-            break;
-        }
-    }
-    pthread_mutex_unlock(&lock);
-    return count;
-}
-
-/* Names the meeting that this comm is made in, and its end. */
-static oriel_status plan_meeting(const oriel_comm *comm, const oriel_comm_params *params,
-                                 struct meeting *meeting_p)
-{
-    const char *job = params->job ? params->job : "oriel";
-
-    if (strlen(job) > 100)
-        return oriel_fail(ORIEL_ERR_INVALID, "job has %zu characters; at most 100", strlen(job));
-    snprintf(meeting_p->prefix, sizeof meeting_p->prefix, "%s/%u", job,
-             comm->num_processes > 1 ? count_meetings(job) : 0);
-    meeting_p->deadline = oriel_now() + oriel_config_number(ORIEL_OPT_INIT_TIMEOUT) +
-                          (comm->process > 0 ? FOLLOWER_MARGIN_S : 0.0);
-    return ORIEL_OK;
 }
 
 static void say_hello(const oriel_comm *comm, const oriel_comm_params *params, oriel_status mine,
@@ -460,40 +450,31 @@ static void say_hello(const oriel_comm *comm, const oriel_comm_params *params, o
     *hello_p = (struct hello){.report = report_of(mine),
                               .num_processes = comm->num_processes,
                               .local_ranks = params->local_ranks,
-                              .uid = (uint32_t)geteuid()};
+                              .uid = (uint32_t)geteuid(),
+                              .pid = (int32_t)getpid()};
     snprintf(hello_p->version, sizeof hello_p->version, "%s", ORIEL_VERSION_STRING);
     if (comm->num_processes > 1)
         name_host(hello_p);
 }
 
-/* The store of a job of several processes, opened where the caller brings none. */
 static oriel_status meet(oriel_comm *comm, const struct hello *mine,
-                         const oriel_comm_params *params, struct meeting *meeting)
+                         const oriel_comm_params *params, oriel_meeting *meeting)
 {
-    oriel_store_server *server = NULL;
-    oriel_store own = ORIEL_STORE_INIT;
-    oriel_status st = ORIEL_ERR_SYSTEM;
+    oriel_status st = oriel_meeting_open(meeting, comm, params);
 
-    for (int i = 0; i < TRIES && params->kv == NULL && is_broken(st); i++)
-        st = open_store(comm, params, meeting, &server, &own);
-    if (params->kv != NULL || st == ORIEL_OK) {
-        meeting->kv = params->kv != NULL ? params->kv : &own;
+    if (st == ORIEL_OK)
         st = comm->process == 0 ? lead(comm, meeting, mine) : follow(comm, meeting, mine);
-        if (params->kv == NULL)
-            oriel_store_disconnect(&own);
-    } else if (mine->report.status != ORIEL_OK) {
+    else if (mine->report.status != ORIEL_OK)
         st = status_of(&mine->report);
-    }
-    /* The others disconnect once they have read the outcome. */
-    oriel_store_server_destroy(server, 2.0);
+    oriel_meeting_close(meeting);
     return st;
 }
 
 oriel_status oriel_bootstrap(oriel_comm *comm, const oriel_comm_params *params, oriel_status mine)
 {
-    struct meeting meeting;
+    oriel_meeting meeting;
     struct hello hello;
-    oriel_status st = plan_meeting(comm, params, &meeting);
+    oriel_status st = oriel_meeting_plan(&meeting, comm, params);
 
     if (st != ORIEL_OK)
         return st;

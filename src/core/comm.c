@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "base/sys.h"
 #include "core/arena.h"
+#include "core/bridge.h"
 #include "core/device.h"
 #include "core/launcher.h"
 #include "core/multicast.h"
@@ -80,6 +81,7 @@ static void comm_free(oriel_comm *comm)
         oriel_comm_ring_all(comm);
     }
     oriel_watch_stop(comm);
+    oriel_bridge_close(comm);
     if (!oriel_devices_close(comm))
         return;
     oriel_windows_free(comm);
@@ -213,6 +215,32 @@ void oriel_comm_abandon(oriel_comm *comm)
 {
     if (comm != NULL && comm->pid == (int)getpid())
         comm_free(comm);
+}
+
+void oriel_comm_leave(oriel_comm *comm)
+{
+    atomic_store(&comm->heap.procs[comm->process].leaving, 1);
+}
+
+int oriel_comm_leaving(const oriel_comm *comm)
+{
+    int n = 0;
+
+    for (int p = 0; p < comm->num_processes; p++)
+        n += atomic_load(&comm->heap.procs[p].leaving) != 0;
+    return n;
+}
+
+int oriel_comm_num_machines(const oriel_comm *comm)
+{
+    return comm ? (int)comm->heap.header->num_machines : 0;
+}
+
+int oriel_comm_machine(const oriel_comm *comm, int process)
+{
+    if (comm == NULL || process < 0 || process >= comm->num_processes)
+        return -1;
+    return comm->heap.procs[process].machine;
 }
 
 int oriel_comm_size(const oriel_comm *comm)

@@ -18,7 +18,11 @@ struct oriel_group {
     int n;
     int num_procs;
     int one_process; /* all members live in this process */
-    int owned;       /* freed with the comm, not by oriel_group_destroy */
+    int spans;       /* not all on one machine: memory is not shared */
+    int each;        /* members of a machine, where those of one stand together and all have as
+                      * many; else 1 */
+    struct oriel_group *_Atomic here; /* those of this machine, if it spans: see span.c */
+    int owned;                        /* freed with the comm, not by oriel_group_destroy */
     int *ranks;
     int *procs;               /* distinct processes of the members */
     size_t room;              /* bytes of payload that a lane of the group takes from each member */
@@ -48,6 +52,7 @@ struct oriel_comm {
     int pid; /* a forked child has the object, but not the comm */
     int process;
     int num_processes;
+    int here; /* processes on this machine */
     int first_rank;
     int local_ranks;
     int size;
@@ -61,13 +66,15 @@ struct oriel_comm {
     uint64_t token; /* what others look for to see whether they can read this memory */
 
     oriel_port port;   /* lead, and processes of GPUs: where peers fetch segments */
-    oriel_ticket lead; /* how to reach that port */
+    oriel_ticket lead; /* how to reach the machine's lead */
     int serves;        /* wants a port: its ranks are GPUs */
     int has_port;
     int wants_nccl;  /* the fabric of its GPUs: see nccl.h */
     nccl_id nccl_id; /* of its communicator, from process 0 */
 
     struct oriel_devices *_Atomic devices; /* ranks that are GPUs; NULL: they are CPUs */
+
+    struct oriel_bridge *bridge; /* a machine's lead, where there are several: see bridge.c */
 
     pthread_t watch;
     int watch_wake;         /* eventfd that wakes the watch thread ... */
@@ -159,8 +166,28 @@ const heap_abort *oriel_comm_abort_record(const oriel_comm *comm);
 /* Collective over processes, bounded by `timeout_s`: returns the largest status
  * anybody brought, the same everywhere. */
 oriel_status oriel_comm_agree(oriel_comm *comm, oriel_status mine, double timeout_s);
+/* The same, and what process 0 has in `data` is there on all: at most HEAP_TEXT bytes. 0 s: the
+ * comm's timeout. */
+ORIEL_API oriel_status oriel_comm_share(oriel_comm *comm, oriel_status mine, void *data,
+                                        size_t bytes, double timeout_s);
+/* Local: says that this process has come to its end, but stays for the others' sake; how many
+ * have said so. */
+ORIEL_API void oriel_comm_leave(oriel_comm *comm);
+ORIEL_API int oriel_comm_leaving(const oriel_comm *comm);
+/* Local: whether a process is on this machine, so that memory can be shared with it. */
+static inline int oriel_comm_is_here(const oriel_comm *comm, int process)
+{
+    return comm->heap.procs[process].machine == (int)comm->heap.header->machine;
+}
 /* Local: the process that `process` waits for there; -1: it does not wait. */
 int oriel_control_missing(const oriel_heap *heap, int process);
+/* For the bridge, in a round that is open: a process of another machine has come; all
+ * processes have; the bridge has. */
+uint32_t oriel_control_round(const oriel_comm *comm);
+void oriel_control_come(oriel_comm *comm, int process, uint32_t round, oriel_status status,
+                        const char *text);
+int oriel_control_complete(const oriel_comm *comm, uint32_t round);
+void oriel_control_arrive(oriel_comm *comm);
 oriel_status oriel_watch_start(oriel_comm *comm);
 void oriel_watch_stop(oriel_comm *comm);
 

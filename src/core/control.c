@@ -7,8 +7,14 @@
  *
  * A vote is status (16 bits) | process (16 bits), the largest wins; the sentence
  * behind it stands with the process. Vote and sentence of a round are read before
- * the next round is over, and written anew in the one after that. */
+ * the next round is over, and written anew in the one after that.
+ *
+ * Where a world spans machines each has its own word, and a bridge is one more party to
+ * each round: it comes when all processes of all other machines have (bridge.c). There a
+ * round may be over on one machine while another gives it up, whose deadline has passed just
+ * then; the comm is revoked in that case, on all. */
 #include <stdio.h>
+#include <string.h>
 
 #include "base/sys.h"
 #include "core/comm.h"
@@ -17,18 +23,22 @@
 #define REVOKED_BIT   (1ull << 16)
 #define ROUND(word)   ((uint32_t)((word) >> 32))
 
-static void vote(oriel_comm *comm, uint32_t round, oriel_status status)
+/* The vote, and that the process has come. */
+static void vote(oriel_comm *comm, int process, uint32_t round, oriel_status status,
+                 const char *text)
 {
     _Atomic uint32_t *box = &comm->heap.header->control_vote[round & 1];
-    uint32_t mine = (uint32_t)status << 16 | (uint32_t)comm->process;
+    heap_proc *proc = &comm->heap.procs[process];
+    uint32_t mine = (uint32_t)status << 16 | (uint32_t)process;
     uint32_t seen = atomic_load(box);
 
-    if (status == ORIEL_OK)
-        return;
-    snprintf(comm->heap.procs[comm->process].vote_text[round & 1], HEAP_TEXT, "%s",
-             oriel_last_error());
-    while (seen < mine && !atomic_compare_exchange_weak(box, &seen, mine)) {
+    proc->vote[round & 1] = (uint32_t)status;
+    if (status != ORIEL_OK) {
+        snprintf(proc->vote_text[round & 1], HEAP_TEXT, "%.*s", HEAP_TEXT - 1, text);
+        while (seen < mine && !atomic_compare_exchange_weak(box, &seen, mine)) {
+        }
     }
+    atomic_store(&proc->control_round, round + 1);
 }
 
 /* The outcome of a round that is over. */
@@ -58,7 +68,7 @@ static int arrive(oriel_comm *comm, uint32_t *round_p)
         if (word & REVOKED_BIT)
             return -1;
         next = word + 1;
-        if (ARRIVED(next) == h->num_processes) {
+        if (ARRIVED(next) == h->parties) {
             /* Nobody reads the next round's vote any more: all are in this one. */
             atomic_store(&h->control_vote[(ROUND(word) + 1) & 1], ORIEL_OK);
             next = (uint64_t)(ROUND(word) + 1) << 32;
@@ -154,14 +164,58 @@ oriel_status oriel_comm_agree(oriel_comm *comm, oriel_status mine, double timeou
 
     if (oriel_comm_aborted(comm))
         return oriel_comm_failure(comm);
-    vote(comm, round, mine);
-    atomic_store(&comm->heap.procs[comm->process].control_round, round + 1);
+    vote(comm, comm->process, round, mine, mine == ORIEL_OK ? "" : oriel_last_error());
     if (arrive(comm, &round) != 0)
         return oriel_comm_failure(comm);
     st = wait_round(comm, round, timeout_s);
     if (st != ORIEL_OK)
         return st;
     return outcome(comm, round);
+}
+
+oriel_status oriel_comm_share(oriel_comm *comm, oriel_status mine, void *data, size_t bytes,
+                              double timeout_s)
+{
+    char *shared = comm->heap.header->shared;
+    oriel_status st;
+
+    if (bytes > HEAP_TEXT)
+        mine = oriel_fail(ORIEL_ERR_INVALID, "%zu bytes to share; at most %d", bytes, HEAP_TEXT);
+    if (timeout_s <= 0.0)
+        timeout_s = comm->timeout;
+    if (comm->process == 0 && mine == ORIEL_OK)
+        memcpy(shared, data, bytes);
+    st = oriel_comm_agree(comm, mine, timeout_s);
+    if (st != ORIEL_OK)
+        return st;
+    memcpy(data, shared, bytes);
+    /* The next one's must not be there before all have read this one's. */
+    return oriel_comm_agree(comm, ORIEL_OK, timeout_s);
+}
+
+/* ---- between machines: for the bridge ------------------------------------- */
+
+uint32_t oriel_control_round(const oriel_comm *comm)
+{
+    return ROUND(atomic_load(&comm->heap.header->control));
+}
+
+void oriel_control_come(oriel_comm *comm, int process, uint32_t round, oriel_status status,
+                        const char *text)
+{
+    vote(comm, process, round, status, text);
+}
+
+int oriel_control_complete(const oriel_comm *comm, uint32_t round)
+{
+    return first_missing(&comm->heap, round) < 0;
+}
+
+void oriel_control_arrive(oriel_comm *comm)
+{
+    uint32_t round;
+
+    arrive(comm, &round); /* one that is revoked is over too */
 }
 
 oriel_status oriel_comm_barrier(oriel_comm *comm)

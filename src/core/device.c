@@ -6,7 +6,6 @@
 
 #include "base/config.h"
 #include "base/sys.h"
-#include "core/multicast.h"
 #include "core/names.h"
 #include "core/nccl.h"
 #include "core/nvtx.h"
@@ -197,16 +196,6 @@ static oriel_status make_heap(const oriel_comm *comm, oriel_device_rank *rank)
     return st == ORIEL_OK ? oriel_nccl_memory_create(nccl, rank->gpu, bytes, &rank->heap.base) : st;
 }
 
-static void free_heap(const oriel_comm *comm, oriel_device_rank *rank)
-{
-    const nccl_library *nccl;
-
-    if (!comm->wants_nccl)
-        oriel_cuda_memory_close(&rank->heap);
-    else if (rank->heap.base != 0 && oriel_nccl_open(&nccl) == ORIEL_OK)
-        oriel_nccl_memory_free(nccl, rank->gpu, rank->heap.base);
-}
-
 static oriel_status prepare_rank(oriel_comm *comm, int local, int ordinal)
 {
     oriel_devices *devices = comm->devices;
@@ -249,6 +238,11 @@ oriel_status oriel_devices_prepare(oriel_comm *comm, const int *ordinals)
 
     if (ordinals == NULL)
         return ORIEL_OK;
+    if (comm->wants_nccl && comm->heap.header->num_machines > 1)
+        return oriel_fail(ORIEL_ERR_UNSUPPORTED,
+                          "ORIEL_FABRIC=nccl in a world on %u machines: there the fabric is cuda "
+                          "within each machine, and NCCL is between them anyway",
+                          comm->heap.header->num_machines);
     if (comm->size > DEVICE_RANKS)
         return oriel_fail(ORIEL_ERR_UNSUPPORTED, "%d ranks on GPUs; at most %d are supported",
                           comm->size, DEVICE_RANKS);
@@ -331,6 +325,8 @@ static oriel_status map_heaps(oriel_comm *comm, oriel_status st)
     for (int r = 0; r < comm->size && st == ORIEL_OK; r++) {
         int local = r - comm->first_rank;
 
+        if (!oriel_comm_is_here(comm, comm->heap.ranks[r].process))
+            continue;
         if (local >= 0 && local < comm->local_ranks)
             st = oriel_cuda_memory_open(&devices->ranks[local].heap, devices->gpus,
                                         devices->num_gpus);
@@ -373,7 +369,10 @@ oriel_status oriel_devices_connect(oriel_comm *comm)
     st = take_room(comm);
     for (int r = 0; r < comm->size && st == ORIEL_OK; r++)
         st = check_reach(comm, r);
-    st = comm->wants_nccl ? oriel_nccl_connect(comm, st) : map_heaps(comm, st);
+    if (!comm->wants_nccl)
+        st = map_heaps(comm, st);
+    if (comm->wants_nccl || comm->heap.header->num_machines > 1)
+        st = oriel_nccl_connect(comm, st);
     if (st == ORIEL_OK)
         st = oriel_watch_start(comm);
     return st == ORIEL_OK ? oriel_registrar_start(comm) : st;
@@ -548,52 +547,4 @@ void oriel_devices_look(oriel_comm *comm)
         __atomic_store_n(&devices->ranks[i].report->abort, 1, __ATOMIC_RELEASE);
     oriel_nccl_look(comm);
     pthread_mutex_unlock(&devices->look_lock);
-}
-
-/* ---- the end -------------------------------------------------------------------------------- */
-
-static void free_frames(oriel_device_rank *rank)
-{
-    while (rank->frames != NULL) {
-        device_frame *frame = rank->frames;
-
-        rank->frames = frame->next;
-        oriel_sys_now->release(frame);
-    }
-}
-
-int oriel_devices_close(oriel_comm *comm)
-{
-    oriel_devices *devices = comm->devices;
-
-    if (devices == NULL)
-        return 1;
-    if (devices->gpus != NULL && !oriel_devices_drain(comm)) {
-        atomic_store(&devices->registrar_ends, 1);
-        return 0;
-    }
-    oriel_registrar_stop(comm);
-    oriel_multicast_close(comm);
-    if (!oriel_nccl_close(comm))
-        return 0;
-    oriel_registrar_free(comm);
-    for (int r = 0; devices->mapped != NULL && r < comm->size; r++)
-        oriel_cuda_memory_close(&devices->mapped[r]);
-    for (int i = 0; devices->ranks != NULL && i < devices->num_ranks; i++) {
-        free_heap(comm, &devices->ranks[i]);
-        free_frames(&devices->ranks[i]);
-    }
-    if (devices->reports != NULL)
-        oriel_cu->host_free(devices->reports);
-    for (int i = 0; i < devices->num_gpus; i++) {
-        oriel_room_give(&devices->gpus[i]);
-        oriel_cuda_gpu_close(&devices->gpus[i]);
-    }
-    pthread_mutex_destroy(&devices->look_lock);
-    oriel_sys_now->release(devices->mapped);
-    oriel_sys_now->release(devices->ranks);
-    oriel_sys_now->release(devices->gpus);
-    oriel_sys_now->release(devices);
-    comm->devices = NULL;
-    return 1;
 }

@@ -295,13 +295,13 @@ static int is_wide(oriel_dtype dtype, oriel_redop op)
 static oriel_status find_reduction(const cu_module *modules, enum device_family family,
                                    oriel_dtype dtype, oriel_redop op, cu_function *f_p)
 {
-    static const char *const families[] = {"small", "wide", "large"};
+    static const char *const families[] = {"small", "wide", "large", "span"};
     const char *type = kernel_type(dtype, op);
     const char *verb = oriel_redop_name(op);
     char name[64];
     int complex = dtype == ORIEL_C64 || dtype == ORIEL_C128;
 
-    if (family != DEVICE_LARGE && complex && op != ORIEL_SUM)
+    if (family < DEVICE_LARGE && complex && op != ORIEL_SUM)
         return ORIEL_OK;
     if (family == DEVICE_WIDE && !is_wide(dtype, op))
         return ORIEL_OK;
@@ -325,6 +325,12 @@ static oriel_status find_all(const cu_module *modules, oriel_device_code *code)
         st = find_function(modules[0], "oriel_kernel_begin", &code->begin);
     if (st == ORIEL_OK)
         st = find_function(modules[0], "oriel_kernel_end", &code->end);
+    if (st == ORIEL_OK)
+        st = find_function(modules[0], "oriel_span_begin", &code->span_begin);
+    if (st == ORIEL_OK)
+        st = find_function(modules[0], "oriel_span_compare", &code->span_compare);
+    if (st == ORIEL_OK)
+        st = find_function(modules[0], "oriel_span_pick", &code->span_pick);
     if (st == ORIEL_OK)
         st = find_function(modules[0], "oriel_meet", &code->meet);
     if (st == ORIEL_OK)

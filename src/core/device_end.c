@@ -3,7 +3,7 @@
 
 #include "base/log.h"
 #include "base/sys.h"
-#include "core/device.h"
+#include "core/multicast.h"
 #include "core/nccl.h"
 #include "core/trace.h"
 
@@ -152,4 +152,62 @@ int oriel_devices_drain(oriel_comm *comm)
     oriel_log(ORIEL_LOG_ERROR, "kernels of process %d do not end: their memory is not freed",
               comm->process);
     return 0;
+}
+
+/* ---- freeing -------------------------------------------------------------------------------- */
+
+static void free_heap(const oriel_comm *comm, oriel_device_rank *rank)
+{
+    const nccl_library *nccl;
+
+    if (!comm->wants_nccl)
+        oriel_cuda_memory_close(&rank->heap);
+    else if (rank->heap.base != 0 && oriel_nccl_open(&nccl) == ORIEL_OK)
+        oriel_nccl_memory_free(nccl, rank->gpu, rank->heap.base);
+}
+
+static void free_frames(oriel_device_rank *rank)
+{
+    while (rank->frames != NULL) {
+        device_frame *frame = rank->frames;
+
+        rank->frames = frame->next;
+        oriel_sys_now->release(frame);
+    }
+}
+
+int oriel_devices_close(oriel_comm *comm)
+{
+    oriel_devices *devices = comm->devices;
+
+    if (devices == NULL)
+        return 1;
+    if (devices->gpus != NULL && !oriel_devices_drain(comm)) {
+        atomic_store(&devices->registrar_ends, 1);
+        return 0;
+    }
+    oriel_registrar_stop(comm);
+    oriel_multicast_close(comm);
+    if (!oriel_nccl_close(comm))
+        return 0;
+    oriel_registrar_free(comm);
+    for (int r = 0; devices->mapped != NULL && r < comm->size; r++)
+        oriel_cuda_memory_close(&devices->mapped[r]);
+    for (int i = 0; devices->ranks != NULL && i < devices->num_ranks; i++) {
+        free_heap(comm, &devices->ranks[i]);
+        free_frames(&devices->ranks[i]);
+    }
+    if (devices->reports != NULL)
+        oriel_cu->host_free(devices->reports);
+    for (int i = 0; i < devices->num_gpus; i++) {
+        oriel_room_give(&devices->gpus[i]);
+        oriel_cuda_gpu_close(&devices->gpus[i]);
+    }
+    pthread_mutex_destroy(&devices->look_lock);
+    oriel_sys_now->release(devices->mapped);
+    oriel_sys_now->release(devices->ranks);
+    oriel_sys_now->release(devices->gpus);
+    oriel_sys_now->release(devices);
+    comm->devices = NULL;
+    return 1;
 }

@@ -231,4 +231,20 @@ typedef struct device_end {
     device_result results[DEVICE_BUFFERS];
 } device_end;
 
+/* ---- calls that span machines: see span.cuh --------------------------------------------- */
+
+typedef struct device_span {
+    uint64_t from[DEVICE_RANKS]; /* what is reduced, in this order */
+    uint64_t to, bytes;
+    uint32_t n;
+} device_span;
+
+/* Rows [first, first + rows) of everybody's `send` lie in `data`, a block for each member. */
+typedef struct device_pick {
+    uint64_t data, block;
+    uint64_t first, rows;
+    uint64_t tables; /* [input_offsets | send_sizes | output_offsets] of each member for this one */
+    uint32_t checks; /* the sizes too */
+} device_pick;
+
 #endif

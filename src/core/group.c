@@ -38,6 +38,34 @@ static void group_free(oriel_group *group)
     oriel_sys_now->release(group);
 }
 
+static int machine_of(const oriel_group *group, int index)
+{
+    const oriel_heap *heap = &group->comm->heap;
+
+    return heap->procs[heap->ranks[group->ranks[index]].process].machine;
+}
+
+static int members_of_each(const oriel_group *group)
+{
+    int each = 1;
+
+    while (each < group->n && machine_of(group, each) == machine_of(group, 0))
+        each++;
+    if (group->n % each != 0)
+        return 1;
+    for (int i = each; i < group->n; i++) {
+        int first = i / each * each;
+
+        if (machine_of(group, i) != machine_of(group, first))
+            return 1;
+        for (int k = 0; i == first && k < first; k += each) {
+            if (machine_of(group, k) == machine_of(group, i))
+                return 1;
+        }
+    }
+    return each;
+}
+
 static void find_procs(oriel_group *group)
 {
     const oriel_comm *comm = group->comm;
@@ -50,6 +78,10 @@ static void find_procs(oriel_group *group)
         if (!known)
             group->procs[group->num_procs++] = process;
     }
+    for (int k = 0; k < group->num_procs; k++)
+        group->spans |=
+            comm->heap.procs[group->procs[k]].machine != comm->heap.procs[group->procs[0]].machine;
+    group->each = members_of_each(group);
     group->one_process = group->num_procs == 1 && group->procs[0] == comm->process;
 }
 

@@ -64,13 +64,16 @@ static oriel_status plan_pool(int num_ranks, heap_header *h)
 
 oriel_status oriel_heap_plan(const int *local_ranks, int num_processes, heap_header *header_p)
 {
-    heap_header h = {.magic = HEAP_MAGIC, .num_processes = (uint32_t)num_processes};
+    heap_header h = {.magic = HEAP_MAGIC,
+                     .num_processes = (uint32_t)num_processes,
+                     .num_machines = 1,
+                     .parties = (uint32_t)num_processes};
     oriel_status st;
 
     for (int p = 0; p < num_processes; p++)
         h.num_ranks += (uint32_t)local_ranks[p];
     if (h.num_ranks > HEAP_MAX_RANKS)
-        return oriel_fail(ORIEL_ERR_INVALID, "%u ranks on one machine; at most %d are supported",
+        return oriel_fail(ORIEL_ERR_INVALID, "%u ranks in one world; at most %d are supported",
                           h.num_ranks, HEAP_MAX_RANKS);
     h.direct = oriel_config_number(ORIEL_OPT_DIRECT) != 0;
     st = plan_pool((int)h.num_ranks, &h);
@@ -115,6 +118,23 @@ void oriel_heap_format(oriel_segment segment, const heap_header *plan, const int
         for (int i = 0; i < local_ranks[p]; i++)
             heap_p->ranks[rank++].process = (int32_t)p;
     }
+}
+
+void oriel_heap_place(oriel_heap *heap, const int *machines, int machine, int lead)
+{
+    heap_header *h = heap->header;
+    int last = 0;
+
+    h->parties = 0;
+    for (uint32_t p = 0; p < h->num_processes; p++) {
+        heap->procs[p].machine = machines[p];
+        h->parties += machines[p] == machine;
+        last = machines[p] > last ? machines[p] : last;
+    }
+    h->num_machines = (uint32_t)last + 1;
+    h->parties += last > 0;
+    h->machine = (uint32_t)machine;
+    h->lead = (uint32_t)lead;
 }
 
 oriel_status oriel_heap_open(oriel_segment segment, oriel_heap *heap_p)

@@ -1,5 +1,6 @@
 /* The layout of a comm's heap: one shared segment per machine that every
- * process maps. Positions are offsets, since each process maps it elsewhere.
+ * process there maps. It has entries for all ranks and processes of the world. Positions are
+ * offsets, since each process maps it elsewhere.
  *
  *   header | processes | ranks (trace rings) | styles | buckets (cells) | pools
  *
@@ -40,15 +41,18 @@ enum proc_state { PROC_ABSENT, PROC_ALIVE, PROC_LEFT, PROC_DEAD };
 typedef struct heap_proc {
     _Atomic uint32_t state;         /* enum proc_state */
     _Atomic uint32_t control_round; /* control barriers this process has entered */
+    _Atomic uint32_t leaving;       /* it has come to its end, and waits for others to */
     int32_t pid;
     int32_t first_rank;
     int32_t local_ranks;
+    int32_t machine;             /* what stands here of processes of another comes by its bridge */
     _Atomic uint64_t round_vote; /* see register_nccl.c */
     _Atomic uint32_t reads;      /* it can read the memory of all others, see reads.c */
     uint64_t token_at;           /* where others find `token` in its memory */
     uint64_t token;
     oriel_ticket ticket;          /* processes of GPUs: where their segments are to be had */
-    char vote_text[2][HEAP_TEXT]; /* why it voted against, for even and odd rounds */
+    uint32_t vote[2];             /* its status, for even and odd rounds ... */
+    char vote_text[2][HEAP_TEXT]; /* ... and why it voted against */
     /* A line of their own: it stays in every ringer's cache while nobody sleeps. */
     HEAP_ALIGNED _Atomic uint32_t sleepers; /* threads that sleep, or are about to */
     _Atomic uint32_t bell;                  /* futex: changes when somebody sleeps and may go on */
@@ -193,7 +197,11 @@ typedef struct heap_header {
     uint64_t bytes;
     uint32_t num_processes;
     uint32_t num_ranks;
-    uint32_t direct; /* direct mode allowed */
+    uint32_t num_machines;
+    uint32_t machine; /* whose heap this is */
+    uint32_t parties; /* of a meeting: the machine's processes, and its bridge */
+    uint32_t lead;    /* the process that made it */
+    uint32_t direct;  /* direct mode allowed */
     uint32_t num_blocks;
     uint32_t num_channels;
     uint32_t num_lanes;
@@ -204,6 +212,7 @@ typedef struct heap_header {
     uint64_t procs_at, ranks_at, styles_at, buckets_at, pools_at, pool_bytes;
     HEAP_ALIGNED _Atomic uint64_t control; /* process barrier: see control.c */
     _Atomic uint32_t control_vote[2];
+    char shared[HEAP_TEXT];               /* by process 0: see oriel_comm_share */
     _Atomic uint64_t round;               /* of registration with NCCL: see register_nccl.c */
     _Atomic uint32_t round_failed;        /* there will be no more */
     _Atomic uint64_t window_bytes;        /* what the window being made was asked for */
@@ -228,6 +237,8 @@ oriel_status oriel_heap_plan(const int *local_ranks, int num_processes, heap_hea
 /* Lead: lays the heap out in a fresh, zeroed segment. */
 void oriel_heap_format(oriel_segment segment, const heap_header *plan, const int *local_ranks,
                        oriel_heap *heap_p);
+/* Lead, before anybody else sees it: who is on which machine, and which one this is. */
+void oriel_heap_place(oriel_heap *heap, const int *machines, int machine, int lead);
 /* Others: finds its way in a segment the lead has formatted. */
 oriel_status oriel_heap_open(oriel_segment segment, oriel_heap *heap_p);
 

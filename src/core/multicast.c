@@ -76,6 +76,8 @@ static oriel_status check(oriel_comm *comm)
     size_t unit = 0;
     oriel_status st = ORIEL_OK;
 
+    if (comm->heap.header->num_machines > 1)
+        return oriel_fail(ORIEL_ERR_UNSUPPORTED, "the world spans machines");
     /* NCCL's memory is NCCL's to bind. */
     if (comm->wants_nccl)
         return oriel_fail(ORIEL_ERR_UNSUPPORTED, "with ORIEL_FABRIC=nccl the heaps are NCCL's: see "

@@ -10,7 +10,8 @@
 #include "core/register.h"
 
 enum { CTAS_MOST = 32 };
-#define CLOSE_S 5.0
+#define CLOSE_S  5.0
+#define BRIDGE_S 2.0
 
 static struct oriel_nccl *nccl_of(const oriel_comm *comm)
 {
@@ -151,7 +152,7 @@ oriel_status oriel_nccl_connect(oriel_comm *comm, oriel_status mine)
         return st;
     st = open_links(comm, devices->nccl);
     if (st == ORIEL_OK)
-        st = register_heaps(comm, devices->nccl);
+        st = comm->wants_nccl ? register_heaps(comm, devices->nccl) : oriel_nccl_warm(comm);
     if (st == ORIEL_OK && comm->wants_nccl)
         st = oriel_nccl_ways_open(comm, devices->nccl);
     if (st == ORIEL_OK)
@@ -215,9 +216,20 @@ static void look_at_calls(oriel_comm *comm, int local)
         r->begun_at = oriel_now();
     } else if (oriel_now() > r->begun_at + comm->timeout) {
         oriel_comm_abort(comm, ORIEL_ERR_TIMEOUT, comm->first_rank + local, comm->process,
-                         "all_reduce via nccl on rank %d did not end within %.1f s",
+                         "%s on rank %d did not end within %.1f s",
+                         comm->heap.header->num_machines > 1 ? "a call that spans machines"
+                                                             : "all_reduce via nccl",
                          comm->first_rank + local, comm->timeout);
     }
+}
+
+/* NCCL sees that a connection between machines has ended before the bridge can say which
+ * process died. */
+static int has_had_time(const oriel_comm *comm, struct oriel_nccl *nccl)
+{
+    if (nccl->trouble_at == 0.0)
+        nccl->trouble_at = oriel_now();
+    return comm->heap.header->num_machines == 1 || oriel_now() > nccl->trouble_at + BRIDGE_S;
 }
 
 /* Whether the link has nothing more to tell. */
@@ -237,7 +249,7 @@ static int look_at_link(oriel_comm *comm, struct oriel_nccl *nccl, int i)
     }
     look_at_calls(comm, i);
     if (link != NULL && calls->comm_state(link, &state) == NCCL_SUCCESS && state != NCCL_SUCCESS &&
-        state != NCCL_IN_PROGRESS)
+        state != NCCL_IN_PROGRESS && has_had_time(comm, nccl))
         oriel_comm_abort(comm, ORIEL_ERR_PEER, comm->first_rank + i, comm->process,
                          "NCCL says of rank %d: %s", comm->first_rank + i,
                          calls->error_text(state));
@@ -348,6 +360,8 @@ oriel_status oriel_nccl_leave(oriel_comm *comm, int rank, nccl_result result, co
         st = oriel_nccl_check(nccl->links.nccl, nccl->links.links[i].comm, result, what);
     if (st != ORIEL_OK) {
         oriel_nccl_break(nccl);
+        while (!oriel_comm_aborted(comm) && !has_had_time(comm, nccl))
+            oriel_sys_now->poll(NULL, 0, 1);
         /* Others wait in the same call. */
         oriel_comm_abort(comm, st, rank, comm->process, "%s on rank %d: %s", what, rank,
                          oriel_last_error());

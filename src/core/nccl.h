@@ -19,6 +19,7 @@ struct oriel_nccl {
     struct oriel_rounds *rounds;  /* of the registrar: see register_nccl.c */
     struct oriel_nccl_ways *ways; /* see nccl_ways.h */
     int revoked;                  /* so many links have ended what they had on the GPUs */
+    double trouble_at;            /* when NCCL first spoke of it; 0: never */
 };
 
 /* Collective over processes, bounded: all come, each with what it has to say so far. Makes the
@@ -54,6 +55,10 @@ void oriel_nccl_break(struct oriel_nccl *nccl);
 /* Local, no wait: all communicators of this process at once, or none. */
 int oriel_nccl_try_all(struct oriel_nccl *nccl);
 void oriel_nccl_leave_all(struct oriel_nccl *nccl);
+/* ---- between machines (nccl_span.c) ------------------------------------------------------ */
+
+/* Collective over all ranks: connects each pair, so that no call has to wait for it. */
+oriel_status oriel_nccl_warm(oriel_comm *comm);
 /* How long to wait for NCCL, and why not: the comm's timeout and its revocation. */
 oriel_nccl_wait oriel_nccl_patience(oriel_comm *comm, double seconds);
 

@@ -31,10 +31,11 @@ oriel_status oriel_reads_copy(const oriel_comm *comm, int process, void *dst, co
 
 void oriel_reads_probe(oriel_comm *comm)
 {
-    uint32_t reads = comm->num_processes > 1 && comm->heap.header->direct;
+    uint32_t reads = comm->here > 1 && comm->heap.header->direct;
 
     for (int p = 0; reads && p < comm->num_processes; p++)
-        reads = oriel_reads_copy(comm, p, NULL, NULL, 0) == ORIEL_OK;
+        reads =
+            !oriel_comm_is_here(comm, p) || oriel_reads_copy(comm, p, NULL, NULL, 0) == ORIEL_OK;
     atomic_store(&comm->heap.procs[comm->process].reads, reads);
 }
 

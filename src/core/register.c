@@ -220,7 +220,7 @@ static int step_export(oriel_comm *comm, const oriel_device_rank *r, oriel_expor
                        int number)
 {
     heap_export *shown = shown_of(comm, rank, number);
-    uint32_t others = (uint32_t)comm->num_processes - 1;
+    uint32_t others = (uint32_t)comm->here - 1;
     uint32_t state = atomic_load(&e->state);
 
     switch (state) {
@@ -375,9 +375,12 @@ static void *registrar_main(void *arg)
     return NULL;
 }
 
-static int is_local(const oriel_comm *comm, int rank)
+/* A rank of another process of this machine. */
+static int is_neighbour(const oriel_comm *comm, int rank)
 {
-    return rank >= comm->first_rank && rank < comm->first_rank + comm->local_ranks;
+    int process = comm->heap.ranks[rank].process;
+
+    return process != comm->process && oriel_comm_is_here(comm, process);
 }
 
 oriel_status oriel_registrar_start(oriel_comm *comm)
@@ -385,13 +388,13 @@ oriel_status oriel_registrar_start(oriel_comm *comm)
     oriel_devices *devices = comm->devices;
     int complete = 1;
 
-    if (comm->num_processes == 1 || !comm->heap.header->direct)
+    if (comm->here == 1 || !comm->heap.header->direct)
         return ORIEL_OK;
     devices->imports = oriel_sys_now->alloc((size_t)comm->size * sizeof *devices->imports);
     for (int r = 0; devices->imports != NULL && r < comm->size; r++) {
-        if (!is_local(comm, r))
+        if (is_neighbour(comm, r))
             devices->imports[r] = oriel_sys_now->alloc(DEVICE_WINDOWS * sizeof(oriel_import));
-        complete &= is_local(comm, r) || devices->imports[r] != NULL;
+        complete &= !is_neighbour(comm, r) || devices->imports[r] != NULL;
     }
     for (int k = 0; k < devices->num_ranks; k++) {
         devices->ranks[k].exports = oriel_sys_now->alloc(DEVICE_WINDOWS * sizeof(oriel_export));

@@ -511,7 +511,7 @@ oriel_status oriel_rounds_open(oriel_comm *comm)
     struct oriel_rounds *rounds;
     oriel_status st = ORIEL_OK;
 
-    if (devices->nccl == NULL)
+    if (devices->nccl == NULL || !comm->wants_nccl)
         return ORIEL_OK;
     links = &devices->nccl->links;
     rounds = oriel_sys_now->alloc(sizeof *rounds);

@@ -27,4 +27,8 @@ ORIEL_API oriel_status oriel_store_connect(const char *address, const char *secr
                                            double timeout_s, oriel_store *store_p);
 ORIEL_API void oriel_store_disconnect(oriel_store *store);
 
+/* Local: one try to connect to whoever listens at `address` and to prove the secret to each
+ * other as with a store; the socket is the caller's, and non-blocking. */
+oriel_status oriel_store_dial(const char *address, const char *secret, double timeout_s, int *fd_p);
+
 #endif

@@ -522,6 +522,14 @@ oriel_status oriel_store_connect(const char *address, const char *secret, double
     return ORIEL_OK;
 }
 
+oriel_status oriel_store_dial(const char *address, const char *secret, double timeout_s, int *fd_p)
+{
+    struct client client = {.secret = (char *)secret};
+    oriel_status st = check_target(address, secret, &client.address);
+
+    return st == ORIEL_OK ? dial_any(&client, oriel_now() + timeout_s, fd_p) : st;
+}
+
 void oriel_store_disconnect(oriel_store *store)
 {
     struct client *client = store != NULL ? store->ctx : NULL;

@@ -300,6 +300,16 @@ void oriel_store_peer_destroy(oriel_store_peer *peer)
     oriel_sys_now->release(peer);
 }
 
+int oriel_store_peer_take(oriel_store_peer *peer)
+{
+    int fd = peer->fd;
+
+    if (has_output(peer))
+        return -1;
+    oriel_sys_now->release(peer);
+    return fd;
+}
+
 const char *oriel_store_peer_name(const oriel_store_peer *peer)
 {
     return peer->name;

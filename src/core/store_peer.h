@@ -22,6 +22,9 @@ typedef struct oriel_store_host {
 oriel_status oriel_store_peer_create(int fd, const oriel_store_host *host, double now,
                                      oriel_store_peer **peer_p);
 void oriel_store_peer_destroy(oriel_store_peer *peer);
+/* Of one that has proved itself: its socket, from which no byte beyond the handshake was
+ * read; the rest is freed. -1: something is still to be sent. */
+int oriel_store_peer_take(oriel_store_peer *peer);
 
 /* Who it is, for a log line. */
 const char *oriel_store_peer_name(const oriel_store_peer *peer);

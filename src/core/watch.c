@@ -26,7 +26,7 @@ static int next_neighbour(const oriel_comm *comm, int from)
         int p = (from + i) % comm->num_processes;
         if (p == comm->process)
             return -1;
-        if (state_of(comm, p) == PROC_ALIVE)
+        if (oriel_comm_is_here(comm, p) && state_of(comm, p) == PROC_ALIVE)
             return p;
     }
     return -1;

@@ -128,6 +128,11 @@ oriel_status oriel_window_create(oriel_comm *comm, size_t bytes, oriel_window **
         return oriel_fail(ORIEL_ERR_INVALID, "%s is NULL", comm == NULL ? "comm" : "window_p");
     if (bytes == 0 || bytes > (size_t)1 << 46)
         return oriel_fail(ORIEL_ERR_INVALID, "bytes is %zu; 1 to 2^46 are possible", bytes);
+    if (comm->heap.header->num_machines > 1)
+        return oriel_fail(ORIEL_ERR_UNSUPPORTED,
+                          "a window of a world on %u machines: host memory is shared within one "
+                          "machine (between machines it will need UCX)",
+                          comm->heap.header->num_machines);
     st = agree_bytes(comm, bytes);
     if (st != ORIEL_OK)
         return st;

@@ -140,7 +140,7 @@ static oriel_status check_pairs(const oriel_op *op, int n)
     return st;
 }
 
-oriel_status oriel_op_check(const oriel_group *group, int rank, const oriel_op *op)
+oriel_status oriel_op_check_on(const oriel_group *group, int rank, const oriel_op *op)
 {
     oriel_status st = check_member(group, rank);
 
@@ -160,6 +160,19 @@ oriel_status oriel_op_check(const oriel_group *group, int rank, const oriel_op *
     return st == ORIEL_OK
                ? check_buffers(op, group->n, group->seats[rank - group->comm->first_rank].index)
                : st;
+}
+
+oriel_status oriel_op_check(const oriel_group *group, int rank, const oriel_op *op)
+{
+    oriel_status st = oriel_op_check_on(group, rank, op);
+
+    if (st == ORIEL_OK && group->spans)
+        return oriel_fail(ORIEL_ERR_UNSUPPORTED,
+                          "%s on a group of %d ranks that spans machines: host memory is shared "
+                          "within one machine (between machines it will need UCX); groups within "
+                          "a machine work, and GPU memory does everywhere",
+                          oriel_kind_name(op->kind), group->n);
+    return st;
 }
 
 /* ---- agreeing --------------------------------------------------------------------- */

@@ -28,6 +28,8 @@ enum { OP_NOBODY = -1, OP_EVERYBODY = -2 };
 /* Checks everything that this member can know to be wrong; the sentence names
  * the argument and the value. */
 oriel_status oriel_op_check(const oriel_group *group, int rank, const oriel_op *op);
+/* The same for a call on a stream: there a group may span machines. */
+oriel_status oriel_op_check_on(const oriel_group *group, int rank, const oriel_op *op);
 /* What all members must agree on; the mode follows from the rest, the group and
  * the heap. `shape` is the way of an all_reduce, the root of a broadcast, a hash of a permutation
  * that does not depend on the order of its pairs, the slices of ragged_all_to_all, or the identity

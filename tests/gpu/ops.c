@@ -1,7 +1,8 @@
 /* Every operation on streams, against the CPU's bits: ops [local ranks] [shared] [quick]
  * Threads are ranks; under `oriel run` processes as well. shared: buffers that other
  * processes can map; quick: 1 graphs and ragged alone, 2 a few calls of every way, for tools
- * that make kernels slow. Prints one row for each part. */
+ * that make kernels slow. Processes may count as machines (ORIEL_HOSTID). Prints one row for
+ * each part. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -74,10 +75,27 @@ static oriel_status call_on(oriel_group *group, int rank, const struct test *t, 
     }
 }
 
-/* The result by the CPU's own functions. */
-static void expect(const struct test *t, int n, int index, unsigned char *const *input,
-                   unsigned char *want)
+/* Over machines: each machine's members first, then the machines. */
+static void expect_rows(const oriel_op *op, int n, int each, const void *const *from)
 {
+    size_t bytes = oriel_op_block(op);
+    unsigned char *rows = malloc((size_t)(n / each) * bytes + 1);
+    const void *part[DEVICE_TEST_RANKS];
+
+    for (int q = 0; q < n / each; q++) {
+        part[q] = rows + (size_t)q * bytes;
+        oriel_reduce(rows + (size_t)q * bytes, from + q * each, each, op->count, op->dtype,
+                     op->redop);
+    }
+    oriel_reduce(op->recv, part, n / each, op->count, op->dtype, op->redop);
+    free(rows);
+}
+
+/* The result by the CPU's own functions. */
+static void expect(const oriel_group *group, const struct test *t, int index,
+                   unsigned char *const *input, unsigned char *want)
+{
+    int n = group->n;
     oriel_op op = {.kind = t->kind,
                    .dtype = t->dtype,
                    .redop = t->op,
@@ -90,7 +108,30 @@ static void expect(const struct test *t, int n, int index, unsigned char *const 
 
     for (int i = 0; i < n; i++)
         from[i] = input[i] + oriel_op_part(&op, index);
-    oriel_op_take(&op, n, index, from, 0, oriel_op_block(&op), 0);
+    if (group->spans && group->each > 1 && oriel_op_reduces(&op))
+        expect_rows(&op, n, group->each, from);
+    else
+        oriel_op_take(&op, n, index, from, 0, oriel_op_block(&op), 0);
+}
+
+/* All ranks meet on the host, which shares memory within a machine alone. */
+static void meet(oriel_comm *comm, int rank)
+{
+    oriel_group *group = oriel_comm_world(comm);
+    int here[DEVICE_TEST_RANKS];
+    int n = 0;
+
+    for (int r = 0; r < comm->size && group->spans; r++) {
+        if (oriel_comm_is_here(comm, comm->heap.ranks[r].process))
+            here[n++] = r;
+    }
+    if (n > 0)
+        CHECK_OK(oriel_group_intern(comm, here, n, &group));
+    CHECK_OK(oriel_barrier(group, rank));
+    if (n > 0 && rank == comm->first_rank)
+        CHECK_OK(oriel_comm_barrier(comm));
+    if (n > 0)
+        CHECK_OK(oriel_barrier(group, rank));
 }
 
 static long first_difference(const unsigned char *a, const unsigned char *b, size_t bytes)
@@ -133,7 +174,7 @@ static void run_test(oriel_group *group, int rank, const struct test *t, struct 
     CHECK_CU(oriel_cu->stream_sync(a->stream));
     CHECK_OK(oriel_comm_check(group->comm));
     gpu_get(a->host, recv, got + 64);
-    expect(t, n, index, a->input, a->want);
+    expect(group, t, index, a->input, a->want);
     wrong = first_difference(a->host, a->want, got);
     CHECK(wrong < 0,
           "%s %s %s, %zu elements, shift %zu, in place %d, rank %d of %d: byte %ld of %zu is %02x, "
@@ -275,8 +316,8 @@ static void random_calls(oriel_comm *comm, int rank, struct arena *a)
 static void graphs(oriel_comm *comm, int rank, struct arena *a)
 {
     static const size_t counts[] = {64, 20000, 500000};
-    const uint64_t replays = quick ? 100 : 10000;
     oriel_group *world = oriel_comm_world(comm);
+    const uint64_t replays = quick || world->spans ? 100 : 10000;
     cu_graph graph;
     cu_graph_exec exec;
 
@@ -301,7 +342,7 @@ static void graphs(oriel_comm *comm, int rank, struct arena *a)
             continue;
         CHECK_OK(oriel_comm_check(comm));
         gpu_get(a->host, a->recv, counts[2] * 4);
-        expect(&t, comm->size, rank, a->input, a->want);
+        expect(world, &t, rank, a->input, a->want);
         CHECK(memcmp(a->host, a->want, counts[2] * 4) == 0, "replay %d is wrong: byte %ld",
               (int)replay, first_difference(a->host, a->want, counts[2] * 4));
     }
@@ -363,13 +404,26 @@ static int64_t output_offset(uint64_t seed, int n, int from, int to, int slice)
     return at;
 }
 
+/* Over machines all have as many. */
+static size_t send_rows_of(const oriel_comm *comm, uint64_t seed, int rank)
+{
+    int64_t most = input_offset(seed, comm->size, rank, comm->size, 0);
+
+    for (int r = 0; r < comm->size && comm->world->spans; r++) {
+        int64_t rows = input_offset(seed, comm->size, r, comm->size, 0);
+
+        most = rows > most ? rows : most;
+    }
+    return (size_t)most;
+}
+
 static void run_ragged(oriel_comm *comm, int rank, struct arena *a, uint64_t seed)
 {
     int n = comm->size;
     int wide = (int)(seed % 2);
     size_t each = (size_t)(n * SLICES);
     int64_t *values = malloc(4 * each * sizeof *values);
-    size_t send_rows = (size_t)input_offset(seed, n, rank, n, 0);
+    size_t send_rows = send_rows_of(comm, seed, rank);
     size_t recv_rows = (size_t)output_offset(seed, n, n, rank, 0);
     oriel_ragged_on ragged = ORIEL_RAGGED_ON_INIT;
     size_t width = wide ? 8 : 4;
@@ -402,13 +456,13 @@ static void run_ragged(oriel_comm *comm, int rank, struct arena *a, uint64_t see
     memcpy(a->want, a->host, recv_rows * ROW * 4 + 64);
     gpu_put(a->recv, a->host, recv_rows * ROW * 4 + 64);
     /* Nobody's kernel may spin while another rank allocates. */
-    CHECK_OK(oriel_barrier(oriel_comm_world(comm), rank));
+    meet(comm, rank);
     CHECK_OK(oriel_ragged_all_to_all_on(oriel_comm_world(comm), rank, gpu_pointer(a->send),
                                         gpu_pointer(a->recv), ORIEL_F32, &ragged, a->stream));
     CHECK_CU(oriel_cu->stream_sync(a->stream));
     CHECK_OK(oriel_comm_check(comm));
     for (int p = 0; p < n; p++) {
-        fill(a->input[1], (size_t)input_offset(seed, n, p, n, 0) * ROW * 4, seed, p);
+        fill(a->input[1], send_rows_of(comm, seed, p) * ROW * 4, seed, p);
         for (int k = 0; k < SLICES; k++)
             memcpy(a->want + output_offset(seed, n, p, rank, k) * ROW * 4,
                    a->input[1] + input_offset(seed, n, p, rank, k) * ROW * 4,
@@ -418,7 +472,7 @@ static void run_ragged(oriel_comm *comm, int rank, struct arena *a, uint64_t see
     CHECK(first_difference(a->host, a->want, recv_rows * ROW * 4 + 64) < 0,
           "ragged_all_to_all, seed %d, rank %d: byte %ld is wrong", (int)seed, rank,
           first_difference(a->host, a->want, recv_rows * ROW * 4 + 64));
-    CHECK_OK(oriel_barrier(oriel_comm_world(comm), rank));
+    meet(comm, rank);
     CHECK_CU(gpu.mem_free(arrays));
     free(values);
 }
@@ -448,19 +502,19 @@ static int count_ready(const oriel_comm *comm, int rank)
  * as all have mapped it. */
 static void reuse(oriel_comm *comm, int rank, struct arena *a)
 {
-    if (!shared || comm->num_processes == 1)
+    if (!shared || comm->num_processes == 1 || comm->world->spans)
         return;
     for (uint64_t round = 0; round < 9; round++) {
         double until = oriel_now() + 10.0;
         uint64_t calls = 0;
 
-        CHECK_OK(oriel_barrier(oriel_comm_world(comm), rank));
+        meet(comm, rank);
         if (((int)round + rank) % 3 != 1) {
             for (int i = 0; i < 2; i++)
                 oriel_cuda_memory_close(&a->memory[i]);
             share_buffers(a);
         }
-        CHECK_OK(oriel_barrier(oriel_comm_world(comm), rank));
+        meet(comm, rank);
         for (int32_t ready = 0; !ready; calls++) {
             struct test t = {.kind = calls % 3 ? ORIEL_KIND_ALL_REDUCE : ORIEL_KIND_ALL_TO_ALL,
                              .dtype = ORIEL_BF16,
@@ -523,14 +577,14 @@ static void body(oriel_comm *comm, int rank, void *arg)
     (void)arg;
     gpu_enter();
     a = arena_make();
-    CHECK_OK(oriel_barrier(oriel_comm_world(comm), rank)); /* an allocation may wait for kernels */
+    meet(comm, rank); /* an allocation may wait for kernels */
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         double began = oriel_now();
 
         if (quick ? parts[i].quick != quick : parts[i].quick == 2)
             continue;
         parts[i].run(comm, rank, &a);
-        CHECK_OK(oriel_barrier(oriel_comm_world(comm), rank));
+        meet(comm, rank);
         if (rank == 0) {
             printf("row ops/%s ok %.2f s\n", parts[i].name, oriel_now() - began);
             fflush(stdout);

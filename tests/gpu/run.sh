@@ -84,6 +84,7 @@ c_part() {
     ORIEL_DIRECT=0 try hard_staged_2 "$build/oriel" run -n 2 -- "$build/tests/hard"
     mps_stop
     nccl_part
+    [ -n "$NCCL_LIB" ] && span_part
     with_mps_of_its_own killed mps_killed
     with_mps_of_its_own killed mps_killed_busy busy
     for via in nccl lsa sym_peer; do
@@ -116,6 +117,29 @@ nccl_part() {
     with_mps_of_its_own killed nccl_mps_killed
     with_mps_of_its_own killed nccl_mps_killed_busy busy
     unset ORIEL_FABRIC ORIEL_NCCL
+}
+
+# span NAME PROCESSES EACH PROGRAM...: processes that count as machines, EACH on one.
+span() {
+    name=$1
+    processes=$2
+    each=$3
+    shift 3
+    ORIEL_NCCL=$NCCL_LIB LIMIT=20 try "$name" "$build/oriel" run --grace 8 -n "$processes" -- \
+        sh "$here/as_machines.sh" "$each" "$@"
+}
+
+span_part() {
+    mps_start
+    span span_2 2 1 "$build/tests/ops" 1 1
+    span span_2x2 4 2 "$build/tests/ops" 1 1
+    span span_threads_2x2 2 1 "$build/tests/ops" 2 1 2
+    span span_mismatch 2 1 "$build/tests/span" mismatch
+    span span_late 2 1 "$build/tests/span" late
+    mps_stop
+    mps_start
+    MUST="row death" WANT=137 span span_killed 2 1 "$build/tests/span" killed
+    mps_stop
 }
 
 with_mps_of_its_own() {
@@ -173,6 +197,14 @@ verify() {
         ${NCCL_LIB:+--nccl "$NCCL_LIB"} --keep-log "$out/$name.xla" "$@"
 }
 
+# jax_span NAME PROGRAM ...
+jax_span() {
+    name=$1
+    shift
+    try "$name" "$build/oriel" run -n 2 -- sh "$here/as_machines.sh" 1 \
+        env LD_PRELOAD="$NCCL_LIB" NCCL_MULTI_RANK_GPU_ENABLE=1 "$python" "$here/$@"
+}
+
 jax_part() {
     mps_start
     verify verify_2 -n 2
@@ -224,6 +256,9 @@ nccl_jax_part() {
     jax_nccl nccl_jax_variants_2 2 jax_variants.py
     XLA_FLAGS=--xla_gpu_graph_min_graph_size=1 jax_nccl nccl_jax_variants_graphs_2 2 jax_variants.py
     unset ORIEL_FABRIC
+    # As two machines.
+    jax_span jax_span_2 jax_ops.py
+    XLA_FLAGS=--xla_gpu_graph_min_graph_size=1 jax_span jax_span_graphs_2 jax_replay.py 40
 }
 
 # random RANKS SEED: on CPUs, then on the GPU.

@@ -137,6 +137,11 @@ static int counted_resolve(const char *host, const char *port, const struct addr
     return fails("resolve") ? EAI_MEMORY : oriel_sys_real.resolve(host, port, hints, list_p);
 }
 
+static int counted_interfaces(struct ifaddrs **list_p)
+{
+    return fails("interfaces") ? -1 : oriel_sys_real.interfaces(list_p);
+}
+
 static ssize_t counted_sendmsg(int fd, const struct msghdr *msg)
 {
     return fails("sendmsg") ? -1 : oriel_sys_real.sendmsg(fd, msg);
@@ -243,6 +248,7 @@ void failing_sys_install(void)
     counted.getsockopt = counted_getsockopt;
     counted.getsockname = counted_getsockname;
     counted.resolve = counted_resolve;
+    counted.interfaces = counted_interfaces;
     counted.sendmsg = counted_sendmsg;
     counted.recvmsg = counted_recvmsg;
     counted.poll = counted_poll;

@@ -97,9 +97,9 @@ def check(processes, name, *arguments, **keywords):
 class Process:
     """One process of a job that is started by hand."""
 
-    def __init__(self, name, *arguments, one_core=False, **options):
+    def __init__(self, name, *arguments, prefix=(), one_core=False, **options):
         self.out = tempfile.TemporaryFile("w+", errors="replace")
-        self.child = subprocess.Popen([program(name), *map(str, arguments)],
+        self.child = subprocess.Popen([*prefix, program(name), *map(str, arguments)],
                                       env=environment(**options), stdout=self.out,
                                       stderr=self.out, stdin=subprocess.DEVNULL,
                                       start_new_session=True,

@@ -371,6 +371,8 @@ oriel_status oriel_kernel_on_prepare(oriel_group *group, int rank, oriel_kernel_
     cu_context back;
     oriel_status st;
 
+    if (group->spans)
+        return oriel_span_refuse(group, call);
     if (call->kernel->op != NULL)
         return oriel_op_on_prepare(group, rank, call);
     oriel_cu->context_push(self_of(group->comm, rank)->gpu->context);
@@ -441,6 +443,8 @@ oriel_status oriel_kernel_on_launch(oriel_group *group, int rank, oriel_kernel_c
     cu_context back;
     oriel_status st;
 
+    if (group->spans)
+        return oriel_span_refuse(group, call);
     if (call->kernel->op != NULL)
         return oriel_op_on_launch(group, rank, call, stream);
     oriel_cu->context_push(self_of(comm, rank)->gpu->context);

@@ -1,7 +1,7 @@
 /* Every kernel there is; core/device_code.c knows their names. PART selects some, so that
  * several can be compiled at the same time. */
 #include "ops/cuda/kernel.cuh"
-#include "ops/cuda/ragged.cuh"
+#include "ops/cuda/span.cuh"
 
 #define BOUNDS __launch_bounds__(DEVICE_THREADS, 2)
 #define KERNEL(name) extern "C" __global__ void BOUNDS name(const __grid_constant__ device_call c)
@@ -11,6 +11,10 @@
     {                                                                                              \
         follow(c);                                                                                 \
         large_reduce<name##_of>(c);                                                                \
+    }                                                                                              \
+    extern "C" __global__ void BOUNDS oriel_span_##name(const __grid_constant__ device_span s)     \
+    {                                                                                              \
+        span_reduce<name##_of>(s);                                                                 \
     }
 #define BOTH(name, T, function)                                                                    \
     COMBINATION(name##_of, T, function)                                                            \
@@ -80,6 +84,21 @@ extern "C" __global__ void BOUNDS oriel_kernel_end(const __grid_constant__ devic
 {
     follow(c);
     kernel_end(c, e);
+}
+extern "C" __global__ void BOUNDS oriel_span_begin(const __grid_constant__ device_call c,
+                                                   device_record *at)
+{
+    span_begin(c, at);
+}
+extern "C" __global__ void BOUNDS oriel_span_compare(const __grid_constant__ device_call c,
+                                                     const device_record *theirs, uint32_t member)
+{
+    span_compare(c, theirs, member);
+}
+extern "C" __global__ void BOUNDS oriel_span_pick(const __grid_constant__ device_call c,
+                                                  const __grid_constant__ device_pick p)
+{
+    span_pick(c, p);
 }
 ALL_OF(f32, f32)
 WIDE(f32_sum)

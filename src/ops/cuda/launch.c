@@ -186,6 +186,8 @@ static void describe_members(const oriel_group *group, int own, device_call *cal
 
         call->ranks[i] = (uint16_t)rank;
         call->heap[i] = oriel_heap_seen(comm, own, rank);
+        if (call->heap[i] == 0) /* on another machine: see oriel_launch_fill */
+            call->heap[i] = call->table;
         if (comm->heap.ranks[rank].process == comm->process)
             call->plain |= 1ull << i;
     }
@@ -267,6 +269,14 @@ static void describe_ragged(const oriel_ragged_on *ragged, device_call *call)
     call->send_sizes = (uint64_t)(uintptr_t)ragged->send_sizes;
     call->output_offsets = (uint64_t)(uintptr_t)ragged->output_offsets;
     call->recv_sizes = (uint64_t)(uintptr_t)ragged->recv_sizes;
+}
+
+void oriel_launch_fill(const oriel_group *group, int rank, const oriel_op *op,
+                       const oriel_record *record, const oriel_ragged_on *ragged, device_call *call)
+{
+    describe_call(group, rank, op, record, call);
+    if (ragged != NULL)
+        describe_ragged(ragged, call);
 }
 
 /* ---- checking ------------------------------------------------------------------------------ */
@@ -401,6 +411,8 @@ static oriel_status launch(oriel_group *group, int rank, const oriel_op *op,
     cu_context back;
     oriel_status st;
 
+    if (group->spans)
+        return oriel_span_launch(group, rank, op, ragged, stream);
     oriel_comm_operation(comm);
     if (has_failed(comm, &devices->ranks[rank - comm->first_rank]))
         return oriel_comm_failure(comm);
@@ -440,7 +452,7 @@ oriel_status oriel_launch_describe(oriel_group *group, int rank, oriel_kernel_ca
 
 oriel_status oriel_launch(oriel_group *group, int rank, const oriel_op *op, void *stream)
 {
-    oriel_status st = oriel_op_check(group, rank, op);
+    oriel_status st = oriel_op_check_on(group, rank, op);
     oriel_op call = *op;
 
     if (st == ORIEL_OK)
@@ -454,7 +466,7 @@ oriel_status oriel_launch_ragged(oriel_group *group, int rank, const oriel_op *o
                                  const oriel_ragged_on *ragged, void *stream)
 {
     static const oriel_op member = {.kind = ORIEL_KIND_BARRIER};
-    oriel_status st = oriel_op_check(group, rank, &member); /* no more than the rank */
+    oriel_status st = oriel_op_check_on(group, rank, &member); /* no more than the rank */
 
     if (st == ORIEL_OK && !oriel_dtype_known(op->dtype))
         st = oriel_fail(ORIEL_ERR_INVALID, "dtype is %d, which is none", (int)op->dtype);
@@ -479,6 +491,8 @@ oriel_status oriel_launch_prepare(oriel_group *group, int rank, const oriel_op *
         return oriel_comm_failure(comm);
     if (op->kind == ORIEL_KIND_KERNEL)
         return oriel_kernel_on_prepare(group, rank, op->kernel, stream);
+    if (group->spans)
+        return ORIEL_OK; /* its parts look for themselves */
     st = oriel_variant_resolve(group, &resolved, stream);
     if (st != ORIEL_OK)
         return st;

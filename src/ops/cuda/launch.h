@@ -26,6 +26,20 @@ oriel_status oriel_launch_start(const oriel_device_rank *self, cu_function funct
 oriel_status oriel_launch_describe(oriel_group *group, int rank, oriel_kernel_call *kernel,
                                    device_call *call);
 
+/* The same of any call; no windows. Members on other machines have no heap to be seen: this
+ * rank's own stands there. */
+void oriel_launch_fill(const oriel_group *group, int rank, const oriel_op *op,
+                       const oriel_record *record, const oriel_ragged_on *ragged,
+                       device_call *call);
+
+/* ---- groups that span machines (span.c) ---------------------------------------------------- */
+
+/* A checked call, as oriel_launch; `ragged` NULL for all others. */
+oriel_status oriel_span_launch(oriel_group *group, int rank, const oriel_op *op,
+                               const oriel_ragged_on *ragged, void *stream);
+/* That kernels and host functions are not for such groups yet. */
+oriel_status oriel_span_refuse(const oriel_group *group, const oriel_kernel_call *call);
+
 /* ---- kernels of one's own (kernel_on.c) -------------------------------------------------- */
 
 /* Local: what GPUs run of a kernel known under `hash`; the image is copied, and kept. */

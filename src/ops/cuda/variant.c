@@ -159,6 +159,8 @@ oriel_status oriel_via_check(const oriel_group *group, oriel_via via, oriel_dtyp
         return ORIEL_OK;
     if (group->comm->devices == NULL)
         return missing(via, "the ranks of this comm are CPUs; it is for comms of GPUs");
+    if (group->spans)
+        return missing(via, "the group spans machines, where there is one way alone");
     if (via == ORIEL_VIA_PEER && oriel_nccl_ways_of(group->comm) != NULL)
         return missing(via, "with ORIEL_FABRIC=nccl ranks reach each other through NCCL's windows "
                             "alone: that is sym_peer; set ORIEL_FABRIC=cuda");
