@@ -212,10 +212,12 @@ class Operation:
                 mlir.register_lowering(primitive, lower, platform=platform, cacheable=False)
         _compat.lower_per_devices(self._context)
 
-    def call(self, ctx, operands, groups, aliases=None, target=None, **attributes):
+    def call(
+        self, ctx, operands, groups, aliases=None, target=None, communicates=False, **attributes
+    ):
         """The custom call of a lowering rule. src/ffi/ffi.h says what it carries;
         `aliases` maps operands to results that share their memory, `target` is another
-        name than the operation's."""
+        name than the operation's. What `communicates` uses NCCL's communicator itself."""
         module, site = _Sites.of(ctx.module_context).next()
         _lib.load().oriel_ffi_lowering(module, site)
         numbers = {
@@ -225,7 +227,12 @@ class Operation:
             "site": site,
             "world": _world.current().size,
         } | attributes
-        return jax.ffi.ffi_lowering(f"oriel_{target or self.name}", operand_output_aliases=aliases)(
+        target = f"oriel_{target or self.name}"
+        places = _places_to_borrow(ctx, groups, communicates)
+        if places is not None:
+            target += "_borrowing"
+            numbers |= {"places": places, "communicates": int(communicates)}
+        return jax.ffi.ffi_lowering(target, operand_output_aliases=aliases)(
             ctx,
             *operands,
             groups=_as_attribute(groups),
@@ -245,6 +252,19 @@ class Operation:
                 "them. Put the call inside jax.shard_map and name the axes"
             )
         return np.arange(_world.current().size)[None]
+
+
+def _places_to_borrow(ctx, groups, communicates):
+    """Where the ranks of `groups` are in the program's list of devices, by which XLA knows
+    whom a communicator joins; None: the call borrows none."""
+    choice = _lib.option("ORIEL_NCCL_COMM")
+    mesh = getattr(ctx.module_context.axis_context, "mesh", None)
+    if _world.current().platform != "gpu" or mesh is None or groups.shape[1] == 1:
+        return None
+    if choice != "xla" and not (communicates and choice == "auto"):
+        return None
+    place_of = {rank: place for place, rank in enumerate(_world.current().ranks_of(mesh).flat)}
+    return np.vectorize(place_of.__getitem__, otypes=[np.int64])(groups)
 
 
 def in_mesh_order(ctx, axes):

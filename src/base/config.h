@@ -25,6 +25,7 @@ enum oriel_option_id {
     ORIEL_OPT_NVRTC,           /* a file */
     ORIEL_OPT_NCCL,            /* a file */
     ORIEL_OPT_FABRIC,          /* auto, cuda, nccl */
+    ORIEL_OPT_NCCL_COMM,       /* enum oriel_nccl_comm */
     ORIEL_OPT_CACHE,           /* a folder */
     ORIEL_OPT_GPU_CTAS,        /* of all ranks on one GPU */
     ORIEL_OPT_GPU_KERNEL_CTAS, /* the same, for kernels of one's own */
@@ -33,6 +34,9 @@ enum oriel_option_id {
     ORIEL_OPT_SYNC,            /* 0 or 1 */
     ORIEL_OPT_COUNT
 };
+
+/* Whose communicator calls may use. */
+enum oriel_nccl_comm { ORIEL_COMM_AUTO, ORIEL_COMM_OWN, ORIEL_COMM_XLA, ORIEL_COMM_NONE };
 
 /* Never NULL; valid until the next oriel_config_load that changes it. */
 const char *oriel_config_string(enum oriel_option_id id);

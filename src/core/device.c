@@ -6,6 +6,7 @@
 
 #include "base/config.h"
 #include "base/sys.h"
+#include "core/borrow.h"
 #include "core/names.h"
 #include "core/nccl.h"
 #include "core/nvtx.h"
@@ -75,8 +76,8 @@ static uint64_t plan_heap(oriel_devices *devices, int size)
 
 /* Options that lay out the heap or say how many CTAs meet. */
 static const enum oriel_option_id common_options[HEAP_GPU_OPTIONS] = {
-    ORIEL_OPT_GPU_CTAS, ORIEL_OPT_GPU_KERNEL_CTAS, ORIEL_OPT_GPU_STAGE, ORIEL_OPT_GPU_ARENA,
-    ORIEL_OPT_FABRIC};
+    ORIEL_OPT_GPU_CTAS,  ORIEL_OPT_GPU_KERNEL_CTAS, ORIEL_OPT_GPU_STAGE,
+    ORIEL_OPT_GPU_ARENA, ORIEL_OPT_FABRIC,          ORIEL_OPT_NCCL_COMM};
 
 static void show_options(const oriel_comm *comm, heap_rank *shown)
 {
@@ -573,6 +574,7 @@ int oriel_devices_close(oriel_comm *comm)
         oriel_cuda_memory_close(&devices->mapped[r]);
     for (int i = 0; devices->ranks != NULL && i < devices->num_ranks; i++) {
         free_heap(comm, &devices->ranks[i]);
+        oriel_borrow_free(&devices->ranks[i]);
         free_frames(&devices->ranks[i]);
     }
     if (devices->reports != NULL)

@@ -17,7 +17,20 @@ typedef struct oriel_export {
     cu_ptr base;
     size_t bytes;
     int fd;
+    uint64_t clique; /* whom it is shown to: a group, by its hash, see borrow.h; 0: all ... */
+    uint32_t others; /* ... of whom so many have to map it */
 } oriel_export;
+
+/* What came of borrowed communicators, all in all: see borrow.h. */
+typedef struct oriel_borrow_counts {
+    uint64_t lent;       /* calls that had a communicator */
+    uint64_t meetings;   /* in which members registered something */
+    uint64_t windows;    /* registered with own buffers ... */
+    uint64_t fillers;    /* ... and without, since a peer had something new */
+    uint64_t dropped;    /* deregistered */
+    uint64_t refused;    /* groups that went back to descriptors */
+    uint64_t registered; /* windows that there are */
+} oriel_borrow_counts;
 
 /* What a call of a person's kernel is given, and where what that points to is in device
  * memory; kept for the next. */
@@ -40,6 +53,14 @@ typedef struct oriel_device_rank {
     int reported;               /* has been passed on to the comm */
     oriel_export *exports;      /* DEVICE_WINDOWS of them, if there are other processes ... */
     _Atomic int num_exports;    /* ... of which so many were ever used */
+
+    /* See borrow.c. */
+    struct oriel_clique *cliques;
+    struct oriel_clique *clique;   /* of the call at hand */
+    struct nccl_comm_object *lent; /* to the call at hand */
+    uint64_t clique_key;           /* whom its buffers are shown to, as in an export */
+    oriel_cuda_memory filler;
+    oriel_borrow_counts borrowed;
 } oriel_device_rank;
 
 typedef struct oriel_devices {
@@ -128,6 +149,24 @@ void oriel_registrar_stop(oriel_comm *comm);
  * that mapped: what comes next on `stream` does not. */
 oriel_place oriel_register(oriel_comm *comm, int rank, const void *at, size_t bytes,
                            cu_stream stream);
+
+/* Windows that are shown to a clique, the rank's `clique_key`, are mapped by its members
+ * themselves, not by registrars. Local, by the thread of a call. */
+
+/* How many nobody has mapped yet. */
+uint32_t oriel_register_wanted(const oriel_device_rank *rank, uint64_t clique);
+/* The numbers of at most `most` of them; `others` members are about to map them. */
+int oriel_register_bring(oriel_comm *comm, int rank, uint64_t clique, uint32_t others, int most,
+                         int *numbers);
+/* Whether the others can map it: it is ready when they have, or will never be. */
+void oriel_register_brought(oriel_device_rank *rank, int number, int can);
+/* A local rank sees window `number` of `of`, another rank, at `at`. */
+oriel_status oriel_register_reach(oriel_comm *comm, int rank, int of, int number, cu_ptr at);
+/* Whether the window is what it was, or the rank's device may take it for that. */
+int oriel_register_holds(const oriel_device_rank *rank, int number, uint32_t generation);
+/* The clique's windows are gone: what comes next on the stream does not find them. */
+void oriel_unregister(oriel_device_rank *rank, uint64_t clique, cu_stream stream);
+
 /* The descriptor of a window that a peer asks for; -1: none. */
 int oriel_export_fd(const oriel_device_rank *rank, uint64_t window);
 

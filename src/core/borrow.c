@@ -1,0 +1,516 @@
+#include "core/borrow.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/sys.h"
+#include "core/appoint.h"
+
+enum { MOST_WINDOWS = 64 }; /* at a time, each a bit of `done` */
+_Static_assert(MOST_WINDOWS <= 64, "a bit for each window");
+
+/* A window that all members have registered, and what this rank brought to it. */
+typedef struct clique_window {
+    nccl_window window;
+    int number; /* of the rank's windows; -1: nothing that anybody asks for */
+    uint32_t generation;
+} clique_window;
+
+/* One rank's view of a group whose communicator is lent. */
+struct oriel_clique {
+    uint64_t group;
+    int place;      /* of its appointments */
+    nccl_comm comm; /* the last that was lent: to know it again, no more */
+    int seat;       /* rank on it */
+    const nccl_library *nccl;
+    int said; /* that it was refused */
+    clique_window windows[MOST_WINDOWS];
+    struct oriel_clique *next;
+};
+
+static oriel_device_rank *device_of(const oriel_comm *comm, int rank)
+{
+    oriel_devices *devices = comm->devices;
+
+    return &devices->ranks[rank - comm->first_rank];
+}
+
+/* ---- whether it can be asked for --------------------------------------------------------------
+ */
+
+static int shares_gpu(const oriel_group *group)
+{
+    const heap_rank *ranks = group->comm->heap.ranks;
+
+    for (int i = 0; i < group->n; i++) {
+        for (int k = 0; k < i; k++) {
+            if (memcmp(ranks[group->ranks[i]].gpu, ranks[group->ranks[k]].gpu, sizeof ranks->gpu) ==
+                0)
+                return 1;
+        }
+    }
+    return 0;
+}
+
+const char *oriel_borrow_obstacle(const oriel_group *group, char *out, size_t len)
+{
+    const char *allowed = getenv("NCCL_MULTI_RANK_GPU_ENABLE");
+    int version = oriel_nccl_loaded();
+
+    if (!shares_gpu(group))
+        return NULL;
+    if (version > 0 && version < NCCL_SHARES_GPU)
+        snprintf(out, len, "ranks share a GPU, which NCCL %d.%d.%d does not allow: 2.30 does",
+                 version / 10000, version / 100 % 100, version % 100);
+    else if (allowed == NULL || strcmp(allowed, "1") != 0)
+        snprintf(out, len,
+                 "ranks share a GPU, which NCCL allows with NCCL_MULTI_RANK_GPU_ENABLE=1 "
+                 "alone");
+    else
+        return NULL;
+    return out;
+}
+
+/* ---- which group ------------------------------------------------------------------------------
+ */
+
+static struct oriel_clique *find_clique(oriel_device_rank *r, const oriel_group *group)
+{
+    struct oriel_clique *clique = r->cliques;
+
+    while (clique != NULL && clique->group != group->hash)
+        clique = clique->next;
+    if (clique != NULL)
+        return clique;
+    clique = oriel_sys_now->alloc(sizeof *clique);
+    if (clique == NULL)
+        return NULL;
+    clique->group = group->hash;
+    clique->place = oriel_appoint_find(&group->comm->heap, group->hash);
+    clique->next = r->cliques;
+    r->cliques = clique;
+    return clique;
+}
+
+static oriel_appointed appointed(oriel_group *group, int rank, const struct oriel_clique *clique,
+                                 const nccl_library *nccl)
+{
+    return (oriel_appointed){.group = group,
+                             .rank = rank,
+                             .place = clique->place,
+                             .alone = nccl != NULL && nccl->version >= NCCL_SHARES_GPU};
+}
+
+/* All members go back to descriptors, each when it sees it. */
+static void refuse(oriel_group *group, int rank, const struct oriel_clique *clique)
+{
+    oriel_appointed a = appointed(group, rank, clique, NULL);
+
+    oriel_log(ORIEL_LOG_INFO,
+              "rank %d: buffers of a group of %d are no windows of XLA's "
+              "communicator: %s",
+              rank, group->n, oriel_last_error());
+    oriel_appoint_call_off(&a);
+}
+
+static int is_refused(oriel_device_rank *r, const oriel_group *group, int rank,
+                      struct oriel_clique *clique)
+{
+    if (clique->place >= 0 && !oriel_appoint_is_off(&group->comm->heap, clique->place))
+        return 0;
+    if (!clique->said) {
+        clique->said = 1;
+        r->borrowed.refused++;
+        oriel_log(ORIEL_LOG_INFO,
+                  "rank %d: buffers of a group of %d are shown to peers without "
+                  "NCCL",
+                  rank, group->n);
+    }
+    return 1;
+}
+
+/* ---- a communicator that is new
+ * ------------------------------------------------------------------ */
+
+static oriel_status check(const oriel_group *group, struct oriel_clique *clique)
+{
+    const nccl_library *nccl;
+    int size = 0;
+    oriel_status st = oriel_nccl_open(&nccl);
+
+    if (st == ORIEL_OK && nccl->lsa_pointer == NULL)
+        st = oriel_fail(ORIEL_ERR_UNSUPPORTED, "NCCL %d.%d.%d does not tell addresses: 2.29.2 does",
+                        nccl->version / 10000, nccl->version / 100 % 100, nccl->version % 100);
+    if (st == ORIEL_OK)
+        st = oriel_nccl_check(nccl, clique->comm, nccl->comm_size(clique->comm, &size),
+                              "asking for the number of ranks");
+    if (st == ORIEL_OK)
+        st = oriel_nccl_check(nccl, clique->comm, nccl->comm_rank(clique->comm, &clique->seat),
+                              "asking for the rank");
+    if (st == ORIEL_OK && size != group->n)
+        st = oriel_fail(ORIEL_ERR_UNSUPPORTED, "it has %d ranks", size);
+    if (st != ORIEL_OK)
+        return st;
+    clique->nccl = nccl;
+    oriel_log(ORIEL_LOG_INFO, "a group of %d borrows XLA's communicator, NCCL %d.%d.%d, as rank %d",
+              group->n, nccl->version / 10000, nccl->version / 100 % 100, nccl->version % 100,
+              clique->seat);
+    return ORIEL_OK;
+}
+
+/* Windows went with the communicator that they were on: what comes next on the stream finds
+ * none of them. */
+static void take(oriel_device_rank *r, oriel_group *group, int rank, struct oriel_clique *clique,
+                 nccl_comm lent, cu_stream stream)
+{
+    cu_context back;
+
+    oriel_cu->context_push(r->gpu->context);
+    oriel_unregister(r, clique->group, stream);
+    oriel_cu->context_pop(&back);
+    for (int i = 0; i < MOST_WINDOWS; i++)
+        r->borrowed.registered -= clique->windows[i].window != NULL;
+    memset(clique->windows, 0, sizeof clique->windows);
+    clique->comm = lent;
+    if (!is_refused(r, group, rank, clique) && check(group, clique) != ORIEL_OK)
+        refuse(group, rank, clique);
+}
+
+void oriel_borrow_begin(oriel_group *group, int rank, nccl_comm lent, cu_stream stream)
+{
+    oriel_device_rank *r = device_of(group->comm, rank);
+    struct oriel_clique *clique = find_clique(r, group);
+
+    oriel_borrow_end(group->comm, rank);
+    if (clique == NULL)
+        return;
+    if (lent != NULL && lent != clique->comm)
+        take(r, group, rank, clique, lent, stream);
+    if (clique->comm == NULL)
+        return;
+    r->borrowed.lent += lent != NULL;
+    r->clique = clique;
+    r->lent = lent;
+    if (!is_refused(r, group, rank, clique))
+        r->clique_key = clique->group;
+}
+
+void oriel_borrow_end(oriel_comm *comm, int rank)
+{
+    oriel_device_rank *r = device_of(comm, rank);
+
+    r->clique = NULL;
+    r->lent = NULL;
+    r->clique_key = 0;
+}
+
+nccl_comm oriel_borrow_comm(const oriel_comm *comm, int rank)
+{
+    return device_of(comm, rank)->lent;
+}
+
+/* ---- registering together ----------------------------------------------------------------------
+ */
+
+/* Between all have come and all have left. */
+typedef struct gathering {
+    oriel_appointed a;
+    oriel_comm *comm;
+    oriel_device_rank *r;
+    struct oriel_clique *clique;
+    const nccl_library *nccl;
+} gathering;
+
+static int is_done(const oriel_device_rank *r, const clique_window *w)
+{
+    return w->number < 0 || !oriel_register_holds(r, w->number, w->generation);
+}
+
+/* What the others read. */
+static void bring(const gathering *g, uint64_t site)
+{
+    heap_attendance *mine = &g->comm->heap.ranks[g->a.rank].attendances[g->a.place];
+    int numbers[HEAP_BROUGHT];
+    int n = oriel_register_bring(g->comm, g->a.rank, g->clique->group, (uint32_t)g->a.group->n - 1,
+                                 HEAP_BROUGHT, numbers);
+
+    mine->site = site;
+    mine->seat = g->clique->seat;
+    mine->num_brought = (uint32_t)n;
+    for (int i = 0; i < n; i++) {
+        const oriel_export *e = &g->r->exports[numbers[i]];
+
+        mine->brought[i] =
+            (heap_brought){.window = numbers[i], .generation = e->generation, .bytes = e->bytes};
+    }
+    mine->done = 0;
+    for (int i = 0; i < MOST_WINDOWS; i++) {
+        const clique_window *w = &g->clique->windows[i];
+
+        if (w->window != NULL && is_done(g->r, w))
+            mine->done |= 1ull << i;
+    }
+}
+
+/* From what all see alike: `n_p` windows are to be registered, those in `done_p` are not needed
+ * any more. Before NCCL 2.30 lengths must be the same, so nobody can come without anything. */
+static oriel_status compare(const gathering *g, uint32_t *n_p, uint64_t *done_p)
+{
+    const heap_attendance *first = oriel_attendance(&g->a, 0);
+    uint64_t seats = 0;
+    uint32_t n = first->num_brought;
+
+    *done_p = ~0ull;
+    for (int i = 0; i < g->a.group->n; i++) {
+        const heap_attendance *member = oriel_attendance(&g->a, i);
+
+        if (member->site != first->site)
+            return oriel_fail(ORIEL_ERR_MISMATCH, "ranks came to it in different calls");
+        if (g->a.alone ? member->num_brought > n : member->num_brought < n)
+            n = member->num_brought;
+        for (uint32_t k = 0; !g->a.alone && k < n; k++) {
+            if (member->brought[k].bytes != first->brought[k].bytes)
+                return oriel_fail(ORIEL_ERR_UNSUPPORTED,
+                                  "lengths differ, which NCCL allows from 2.30 on");
+        }
+        seats |= 1ull << member->seat;
+        *done_p &= member->done;
+    }
+    if (seats != (g->a.group->n < 64 ? (1ull << g->a.group->n) - 1 : ~0ull))
+        return oriel_fail(ORIEL_ERR_UNSUPPORTED, "its ranks are not those of the group");
+    *n_p = n;
+    return ORIEL_OK;
+}
+
+/* Something small, for who has nothing new. */
+static oriel_status filler(oriel_device_rank *r, cu_ptr *at_p, size_t *bytes_p)
+{
+    oriel_status st =
+        r->filler.base != 0 ? ORIEL_OK : oriel_cuda_memory_create(r->gpu, 1, &r->filler);
+
+    *at_p = r->filler.base;
+    *bytes_p = r->filler.bytes;
+    return st;
+}
+
+static oriel_status settle(const gathering *g, nccl_result result)
+{
+    double until = oriel_now() + g->comm->timeout;
+    oriel_status st;
+
+    while (result == NCCL_IN_PROGRESS && oriel_now() < until) {
+        oriel_relax(1);
+        st = oriel_nccl_check(g->nccl, g->r->lent, g->nccl->comm_state(g->r->lent, &result),
+                              "asking for the state");
+        if (st != ORIEL_OK)
+            return st;
+    }
+    return oriel_nccl_check(g->nccl, g->r->lent, result, "registering a window");
+}
+
+/* Not as symmetric memory: XLA's own collectives run on this communicator, in the same memory,
+ * and NCCL would take their buffers to be at the same offset on all ranks. */
+static oriel_status register_one(const gathering *g, cu_ptr at, size_t bytes, nccl_window *window_p)
+{
+    nccl_window window = NULL;
+    oriel_status st = settle(g, g->nccl->window_register(g->r->lent, (void *)(uintptr_t)at, bytes,
+                                                         &window, NCCL_WINDOW_DEFAULT));
+
+    if (st != ORIEL_OK)
+        return st;
+    if (window == NULL)
+        return oriel_fail(ORIEL_ERR_UNSUPPORTED,
+                          "NCCL has no windows here: symmetric memory is not supported");
+    *window_p = window;
+    return ORIEL_OK;
+}
+
+static oriel_status address_of(const gathering *g, nccl_window window, int seat, int rank,
+                               cu_ptr *at_p)
+{
+    nccl_team near = g->nccl->team_lsa(g->r->lent);
+    int place = near.rank + seat - g->clique->seat;
+    void *at = NULL;
+    oriel_status st;
+
+    if (place < 0 || place >= near.size)
+        return oriel_fail(ORIEL_ERR_UNSUPPORTED, "rank %d is out of reach of load and store", rank);
+    st = oriel_nccl_check(g->nccl, g->r->lent, g->nccl->lsa_pointer(window, 0, place, &at),
+                          "asking for an address");
+    if (st == ORIEL_OK)
+        *at_p = (cu_ptr)(uintptr_t)at;
+    return st;
+}
+
+/* Where this rank sees what the others have brought. */
+static oriel_status look_up(const gathering *g, uint32_t k, nccl_window window)
+{
+    oriel_status st = ORIEL_OK;
+
+    for (int i = 0; i < g->a.group->n && st == ORIEL_OK; i++) {
+        const heap_attendance *member = oriel_attendance(&g->a, i);
+        int rank = g->a.group->ranks[i];
+        cu_ptr at = 0;
+
+        if (rank == g->a.rank || k >= member->num_brought)
+            continue;
+        st = address_of(g, window, member->seat, rank, &at);
+        if (st == ORIEL_OK)
+            st = oriel_register_reach(g->comm, g->a.rank, rank, member->brought[k].window, at);
+    }
+    return st;
+}
+
+static clique_window *free_window(struct oriel_clique *clique)
+{
+    for (int i = 0; i < MOST_WINDOWS; i++) {
+        if (clique->windows[i].window == NULL)
+            return &clique->windows[i];
+    }
+    return NULL;
+}
+
+/* All register their k-th, or something in its place: nobody stays away, since the others would
+ * wait. Memory that has gone in the meantime is one's own trouble alone. */
+static oriel_status register_kth(const gathering *g, uint32_t k)
+{
+    const heap_attendance *mine = &g->comm->heap.ranks[g->a.rank].attendances[g->a.place];
+    clique_window *w = free_window(g->clique);
+    clique_window made = {.number = -1};
+    oriel_status st = ORIEL_ERR_NO_RESOURCE;
+    size_t bytes;
+    cu_ptr at;
+
+    if (w == NULL)
+        return oriel_fail(ORIEL_ERR_NO_RESOURCE, "there are %d already", MOST_WINDOWS);
+    if (k < mine->num_brought) {
+        const oriel_export *e = &g->r->exports[mine->brought[k].window];
+
+        made.number = mine->brought[k].window;
+        made.generation = mine->brought[k].generation;
+        st = register_one(g, e->base, e->bytes, &made.window);
+        oriel_register_brought(g->r, made.number, st == ORIEL_OK);
+    }
+    if (st != ORIEL_OK && g->a.alone) {
+        made.number = -1;
+        st = filler(g->r, &at, &bytes);
+        if (st == ORIEL_OK)
+            st = register_one(g, at, bytes, &made.window);
+    }
+    if (st == ORIEL_OK)
+        st = look_up(g, k, made.window);
+    if (made.window == NULL)
+        return st;
+    *w = made;
+    g->r->borrowed.windows += made.number >= 0;
+    g->r->borrowed.fillers += made.number < 0;
+    g->r->borrowed.registered++;
+    return st;
+}
+
+/* Their owners' devices have been told before, and so have ended what they did there. */
+static void drop(const gathering *g, uint64_t done)
+{
+    for (int i = 0; i < MOST_WINDOWS; i++) {
+        clique_window *w = &g->clique->windows[i];
+
+        if (!(done >> i & 1) || w->window == NULL)
+            continue;
+        if (oriel_nccl_check(g->nccl, g->r->lent, g->nccl->window_deregister(g->r->lent, w->window),
+                             "deregistering a window") != ORIEL_OK)
+            oriel_log(ORIEL_LOG_WARN, "rank %d: %s", g->a.rank, oriel_last_error());
+        *w = (clique_window){0};
+        g->r->borrowed.dropped++;
+        g->r->borrowed.registered--;
+    }
+}
+
+/* Whatever fails, all come to the end: the others would wait. */
+static oriel_status register_all(const gathering *g)
+{
+    uint64_t done;
+    uint32_t n;
+    oriel_status st = compare(g, &n, &done);
+
+    if (st != ORIEL_OK)
+        return st;
+    drop(g, done);
+    g->r->borrowed.meetings++;
+    for (uint32_t k = 0; k < n; k++) {
+        oriel_status one = register_kth(g, k);
+
+        st = st == ORIEL_OK ? one : st;
+    }
+    return st;
+}
+
+static oriel_status keep_appointment(const gathering *g, uint64_t site)
+{
+    int all = 0;
+    oriel_status st;
+
+    bring(g, site);
+    st = oriel_appoint_meet(&g->a, &all);
+    if (st != ORIEL_OK || !all)
+        return st;
+    if (register_all(g) != ORIEL_OK)
+        refuse(g->a.group, g->a.rank, g->clique);
+    oriel_appoint_leave(&g->a);
+    return ORIEL_OK;
+}
+
+oriel_status oriel_borrow_meet(oriel_group *group, int rank, uint64_t site)
+{
+    oriel_device_rank *r = device_of(group->comm, rank);
+    gathering g = {.comm = group->comm, .r = r, .clique = r->clique};
+    int due = 0;
+    cu_context back;
+    oriel_status st;
+
+    if (r->clique_key == 0 || r->lent == NULL || r->exports == NULL || group->one_process)
+        return ORIEL_OK;
+    g.nccl = r->clique->nccl;
+    g.a = appointed(group, rank, r->clique, g.nccl);
+    st = oriel_appoint_call(&g.a, oriel_register_wanted(r, r->clique_key), &due);
+    if (st != ORIEL_OK || !due)
+        return st;
+    oriel_cu->context_push(r->gpu->context);
+    st = keep_appointment(&g, site);
+    oriel_cu->context_pop(&back);
+    return st;
+}
+
+/* ---- what came of it ---------------------------------------------------------------------------
+ */
+
+void oriel_borrow_count(const oriel_comm *comm, oriel_borrow_counts *sum_p)
+{
+    const oriel_devices *devices = comm->devices;
+    oriel_borrow_counts sum = {0};
+
+    for (int i = 0; devices != NULL && i < devices->num_ranks; i++) {
+        const oriel_borrow_counts *c = &devices->ranks[i].borrowed;
+
+        sum.lent += c->lent;
+        sum.meetings += c->meetings;
+        sum.windows += c->windows;
+        sum.fillers += c->fillers;
+        sum.dropped += c->dropped;
+        sum.refused += c->refused;
+        sum.registered += c->registered;
+    }
+    *sum_p = sum;
+}
+
+void oriel_borrow_free(oriel_device_rank *rank)
+{
+    while (rank->cliques != NULL) {
+        struct oriel_clique *clique = rank->cliques;
+
+        rank->cliques = clique->next;
+        oriel_sys_now->release(clique);
+    }
+    oriel_cuda_memory_close(&rank->filler);
+}
