@@ -500,6 +500,7 @@ void oriel_borrow_count(const oriel_comm *comm, oriel_borrow_counts *sum_p)
         sum.dropped += c->dropped;
         sum.refused += c->refused;
         sum.registered += c->registered;
+        sum.ready += oriel_register_ready(&devices->ranks[i]);
     }
     *sum_p = sum;
 }

@@ -29,7 +29,8 @@ typedef struct oriel_borrow_counts {
     uint64_t fillers;    /* ... and without, since a peer had something new */
     uint64_t dropped;    /* deregistered */
     uint64_t refused;    /* groups that went back to descriptors */
-    uint64_t registered; /* windows that there are */
+    uint64_t registered; /* windows that there are ... */
+    uint64_t ready;      /* ... of whose buffers so many can be touched by peers */
 } oriel_borrow_counts;
 
 /* What a call of a person's kernel is given, and where what that points to is in device
@@ -153,7 +154,9 @@ oriel_place oriel_register(oriel_comm *comm, int rank, const void *at, size_t by
 /* Windows that are shown to a clique, the rank's `clique_key`, are mapped by its members
  * themselves, not by registrars. Local, by the thread of a call. */
 
-/* How many nobody has mapped yet. */
+/* How many of any clique can be touched by peers. */
+uint32_t oriel_register_ready(const oriel_device_rank *rank);
+/* How many of one nobody has mapped yet. */
 uint32_t oriel_register_wanted(const oriel_device_rank *rank, uint64_t clique);
 /* The numbers of at most `most` of them; `others` members are about to map them. */
 int oriel_register_bring(oriel_comm *comm, int rank, uint64_t clique, uint32_t others, int most,

@@ -355,6 +355,15 @@ static int step_imports(oriel_comm *comm)
 
 /* ---- cliques, whose members map for themselves --------------------------------------------- */
 
+uint32_t oriel_register_ready(const oriel_device_rank *rank)
+{
+    uint32_t ready = 0;
+
+    for (int i = 0; rank->exports != NULL && i < rank->num_exports; i++)
+        ready += rank->exports[i].clique != 0 && atomic_load(&rank->exports[i].state) == READY;
+    return ready;
+}
+
 uint32_t oriel_register_wanted(const oriel_device_rank *rank, uint64_t clique)
 {
     uint32_t wanted = 0;
