@@ -118,6 +118,10 @@ way                      | way    | |
 registrar                | registrar | |
 registrar-graph          | registrar | GRAPH=1 |
 registrar-graph-other    | registrar | GRAPH=1 OTHER=1 |
+appoint                  | appoint | |
+appoint-late             | appoint | DEADLINES=2 ABSENT=1 |
+appoint-off              | appoint | STRANGER=1 DEADLINES=2 ABSENT=1 |
+appoint-three            | appoint | -DN=3 -DCALLS=3 STRANGER=1 DEADLINES=1 ABSENT=1 |
 ROWS
     mutants eager <<'ROWS'
 REVOKE_CHECKS_COMMIT    | -DDEADLINES=1 | agreement
@@ -284,6 +288,18 @@ STALE_STATES_ARE_MARKED | GRAPH=1 | touch
 GENERATIONS_ARE_NEW     | GRAPH=1 OTHER=1 | touch
 CLEARED_BEFORE_TOLD     | GRAPH=1 | touch
 FREE_WHEN_ALL_KNOW      | | touch
+ROWS
+    mutants appoint <<'ROWS'
+COUNTED_UNDER_LOCK      | | return
+AFTER_THE_LAST          | | return
+ONLY_ONE_AT_A_TIME      | | return
+ALL_COME_FIRST          | DEADLINES=2 ABSENT=1 | return
+LEAVING_LOOKS           | DEADLINES=2 | return
+LEAVING_IS_ONE_STEP     | DEADLINES=2 | return
+THE_LAST_RESETS         | | return
+CALL_COMES_LAST         | | return
+WAIT_HAS_DEADLINE       | DEADLINES=2 ABSENT=1 | return
+WAIT_POLLS_OFF          | STRANGER=1 ABSENT=1 | return
 ROWS
 }
 
