@@ -148,7 +148,13 @@ jax_part() {
     jax_nccl jax_overlap_2 2 jax_overlap.py
     # Room for NCCL's CTAs, 32 of each rank, beside all of oriel's.
     ORIEL_GPU_CTAS=64 jax_nccl jax_overlap_reserve_2 2 jax_overlap.py 1000
+    ORIEL_NCCL_COMM=xla jax_nccl jax_borrow_2 2 jax_borrow.py
+    ORIEL_NCCL_COMM=xla XLA_FLAGS=--xla_gpu_graph_min_graph_size=1 jax_nccl jax_borrow_graphs_2 2 jax_borrow.py
+    ORIEL_NCCL_COMM=none jax_nccl jax_borrow_none_2 2 jax_borrow.py without
+    ORIEL_NCCL_COMM=xla jax jax_borrow_refused_2 2 jax_borrow.py refused
+    jax jax_borrow_auto_2 2 jax_borrow.py refused
     mps_stop
+    with_mps_of_its_own borrow_killed jax_borrow_killed
     with_mps_of_its_own killed_jax jax_killed_mps
     with_mps_of_its_own jax jax_endless_2 2 jax_endless.py "$out"
     jax jax_turns_sliced_2 2 jax_turns.py 20
@@ -166,6 +172,22 @@ killed_jax() {
     MUST="row finalize" WANT=137 try "$1" "$build/oriel" run --grace 40 -n 3 -- "$python" "$here/jax_killed.py"
 }
 
+borrow_killed() {
+    [ -n "$NCCL_LIB" ] && preload="env LD_PRELOAD=$NCCL_LIB NCCL_MULTI_RANK_GPU_ENABLE=1"
+    ORIEL_NCCL_COMM=xla MUST="row finalize" WANT=137 try "$1" "$build/oriel" run --grace 40 -n 2 -- \
+        $preload "$python" "$here/jax_borrow.py" killed
+    preload=
+}
+
+# Memory and time with and without communicators; nothing else runs on the GPU.
+borrow_costs() {
+    for psum in "" psum; do
+        ORIEL_NCCL_COMM=none jax_nccl "cost_none_2${psum:+_psum}" 2 jax_borrow_cost.py $psum
+        ORIEL_NCCL_COMM=xla jax_nccl "cost_xla_2${psum:+_psum}" 2 jax_borrow_cost.py $psum
+        ORIEL_FABRIC=nccl jax_nccl "cost_own_2${psum:+_psum}" 2 jax_borrow_cost.py $psum
+    done
+}
+
 bench_part() {
     try bench_2 "$build/tests/bench" 2
     try bench_4 "$build/tests/bench" 4
@@ -181,9 +203,26 @@ bench_part() {
     mps_stop
 }
 
-jax_bench_part() {
+jax_borrow_killed() {
+    [ -n "$NCCL_LIB" ] && preload="env LD_PRELOAD=$NCCL_LIB NCCL_MULTI_RANK_GPU_ENABLE=1"
+    ORIEL_NCCL_COMM=xla MUST="row finalize" WANT=137 try "$1" "$build/oriel" run --grace 40 -n 2 -- \
+        $preload "$python" "$here/jax_borrow.py" killed
+    preload=
+}
+
+# Memory and time with and without communicators; nothing else runs on the GPU.
+borrow_costs() {
+    for psum in "" psum; do
+        ORIEL_NCCL_COMM=none jax_nccl "cost_none_2${psum:+_psum}" 2 jax_borrow_cost.py $psum
+        ORIEL_NCCL_COMM=xla jax_nccl "cost_xla_2${psum:+_psum}" 2 jax_borrow_cost.py $psum
+        ORIEL_FABRIC=nccl jax_nccl "cost_own_2${psum:+_psum}" 2 jax_borrow_cost.py $psum
+    done
+}
+
+bench_part() {
     mps_start
     LIMIT=200 jax_nccl bench_jax_2 2 jax_bench.py
+    borrow_costs
     jax bench_jax_kernel_2 2 jax_kernel_bench.py
     jax bench_jax_fused_2 2 jax_fused.py
     mps_stop
@@ -197,3 +236,4 @@ has bench && bench_part
 has jax && jax_bench_part
 cat "$rows"
 sed 's/^\[[0-9]*\] //' "$out"/bench_*.log | grep '^copy\|^host\|^bench'
+sed 's/^\[[0-9]*\] //' "$out"/cost_*.log 2> /dev/null | grep '^cost {'
