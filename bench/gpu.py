@@ -61,7 +61,7 @@ def samples(result, op, **fields):
 
 def find(result, layout, op, nbytes, way="calls", **fields):
     """The median in microseconds; None: not measured."""
-    fields = {"beside": None} | fields
+    fields = {"beside": None, "fabric": None} | fields
     found = samples(result, op, ranks=layout[0], processes=layout[1], bytes=nbytes, way=way,
                     **fields)  # fmt: skip
     return statistics.median(found[0]["us"]) if found else None
@@ -99,8 +99,10 @@ def share_bars(result):
 # ---- NCCL --------------------------------------------------------------------------------
 
 
-def most_of_nccl(nbytes, way):
+def most_of_nccl(nbytes, way, fabric):
     """The most that an all_reduce may take, NCCL's being 1; None: there is no bar."""
+    if fabric == "nccl":
+        return 0.65 if nbytes <= 64 * KIB else 1.0
     if nbytes <= 64 * KIB:
         return {"calls": 0.6, "graph": 0.5}[way]
     if nbytes == MIB:
@@ -108,15 +110,17 @@ def most_of_nccl(nbytes, way):
     return 0.5 if nbytes >= 16 * MIB else None
 
 
-def beside_nccl(result, layout, way):
+def beside_nccl(result, layout, way, fabric=None):
+    """On the nccl fabric both worked on the same windows: those alone are compared."""
     for sample in samples(result, "all_reduce", beside="nccl", way=way, ranks=layout[0],
-                          processes=layout[1]):  # fmt: skip
+                          processes=layout[1], fabric=fabric):  # fmt: skip
         nbytes = sample["bytes"]
         ours = statistics.median(sample["us"])
-        plain, window = (find(result, layout, "nccl all_reduce", nbytes, way, memory=memory)
-                         for memory in ("plain", "window"))  # fmt: skip
-        yield Beside(layout, way, nbytes, ours, plain, window, ours / min(plain, window),
-                     most_of_nccl(nbytes, way))  # fmt: skip
+        plain, window = (find(result, layout, "nccl all_reduce", nbytes, way, memory=memory,
+                              fabric=fabric) for memory in ("plain", "window"))  # fmt: skip
+        peer = window if fabric == "nccl" else min(plain, window)
+        yield Beside(layout, way, nbytes, ours, plain, window, ours / peer,
+                     most_of_nccl(nbytes, way, fabric))  # fmt: skip
 
 
 def beyond_memory(result, row):
@@ -129,18 +133,20 @@ def beyond_memory(result, row):
     return f" (a copy's bandwidth gives {ratio:.2f})" if ratio > row.most else ""
 
 
-def nccl_layouts(result):
-    found = {(s["ranks"], s["processes"]) for s in samples(result, "nccl all_reduce")}
+def nccl_layouts(result, fabric=None):
+    found = {(s["ranks"], s["processes"])
+             for s in samples(result, "nccl all_reduce", fabric=fabric)}  # fmt: skip
     return [layout for layout in layouts(result) if layout in found]
 
 
-def nccl_bars(result):
-    for layout in nccl_layouts(result):
+def nccl_bars(result, fabric=None):
+    on = " on nccl" if fabric == "nccl" else ""
+    for layout in nccl_layouts(result, fabric):
         for way in WAYS:
-            for row in beside_nccl(result, layout, way):
+            for row in beside_nccl(result, layout, way, fabric):
                 if row.most is not None:
                     limit = f"at most {row.most:g} of NCCL{beyond_memory(result, row)}"
-                    yield Bar(f"all_reduce, {way}", layout_text(layout), row.bytes, limit,
+                    yield Bar(f"all_reduce{on}, {way}", layout_text(layout), row.bytes, limit,
                               f"{row.ratio:.2f}", row.ratio <= row.most)  # fmt: skip
 
 
@@ -212,7 +218,7 @@ def stage_bars(result):
 
 
 def bars(result):
-    return [*share_bars(result), *nccl_bars(result), *jit_bars(result), *kernel_bars(result),
+    return [*share_bars(result), *nccl_bars(result), *nccl_bars(result, "nccl"), *jit_bars(result), *kernel_bars(result),
             *stage_bars(result)]
 
 
@@ -220,6 +226,8 @@ def unmeasured(result):
     """What there are bars for, and no samples."""
     if not nccl_layouts(result):
         yield "NCCL"
+    if not nccl_layouts(result, "nccl"):
+        yield "the nccl fabric"
     if not samples(result, "jax psum"):
         yield "lax.psum"
     if not samples(result, "jax two_shot"):

@@ -225,10 +225,10 @@ def gpu_times(result):
     return table(["size", *head], lines)
 
 
-def nccl_table(result, layout):
+def nccl_table(result, layout, fabric=None):
     by_size = {}
     for way in gpu.WAYS:
-        for row in gpu.beside_nccl(result, layout, way):
+        for row in gpu.beside_nccl(result, layout, way, fabric):
             by_size.setdefault(row.bytes, {})[way] = row
     lines = []
     for nbytes in sorted(by_size):
@@ -282,6 +282,12 @@ def gpu_part():
                 f"all_reduce beside `ncclAllReduce`, {gpu.layout_text(layout)}. {shared}; the "
                 "ratio is to the better of plain memory and symmetric windows:",
                 nccl_table(result, layout),
+            ]
+        for layout in gpu.nccl_layouts(result, "nccl"):
+            made += [
+                f"all_reduce on the nccl fabric beside `ncclAllReduce`, both on the same windows, "
+                f"{gpu.layout_text(layout)}. {shared}; the ratio is to NCCL on windows:",
+                nccl_table(result, layout, "nccl"),
             ]
         made += [
             f"Inside jit, 2 processes, MPS, ± half the distance of the quartiles. {shared}:",

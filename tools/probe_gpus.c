@@ -25,8 +25,10 @@ static _Noreturn void look(const oriel_wheels *wheels, int out)
     /* As the Python package does. */
     if (wheels->nvrtc[0] != '\0')
         setenv("ORIEL_NVRTC", wheels->nvrtc, 0);
+    if (wheels->nccl[0] != '\0')
+        setenv("ORIEL_NCCL", wheels->nccl, 0);
     oriel_config_load();
-    oriel_cuda_look(wheels->nccl, &facts);
+    oriel_cuda_look(&facts);
     while (left > 0) {
         ssize_t n = write(out, from + (sizeof(facts) - left), left);
 
@@ -190,26 +192,90 @@ static void judge_nvrtc(oriel_report *report, const oriel_cuda_facts *facts)
                          nvrtc->minor, nvrtc->file);
 }
 
-static void judge_nccl(oriel_report *report, const oriel_library_facts *nccl)
-{
-    static const char why[] =
-        "moves GPU memory between machines, which this version of oriel does not do";
+static const char nccl_why[] = "the fabric of GPUs with ORIEL_FABRIC=nccl; cuda needs none";
 
-    if (nccl->file[0] == '\0')
-        oriel_report_add(report, "NCCL", ORIEL_FINDING_MISSING, why,
-                         "nothing to do: this version works without it",
-                         "libnccl.so.2 is not found");
+/* What speaks against it beside other libraries of CUDA; "": nothing. */
+static void find_mismatch(const oriel_cuda_facts *facts, char *text, size_t len)
+{
+    int major = facts->nccl.cuda / 100;
+
+    text[0] = '\0';
+    if (major == 0)
+        return;
+    if (facts->version > 0 && major > facts->version / 1000)
+        snprintf(text, len, "; the driver knows CUDA up to %d.%d", facts->version / 1000,
+                 facts->version % 1000 / 10);
+    else if (facts->nvrtc.file[0] != '\0' && facts->nvrtc.major != major)
+        snprintf(text, len, "; NVRTC is of CUDA %d", facts->nvrtc.major);
+}
+
+static void judge_nccl(oriel_report *report, const oriel_cuda_facts *facts)
+{
+    const oriel_nccl_facts *nccl = &facts->nccl;
+    const oriel_library_facts *library = &nccl->library;
+    char built[32] = "an unknown CUDA";
+    char mismatch[64];
+
+    if (nccl->cuda > 0)
+        snprintf(built, sizeof(built), "CUDA %d.%d", nccl->cuda / 100, nccl->cuda % 100);
+    find_mismatch(facts, mismatch, sizeof(mismatch));
+    if (library->file[0] == '\0')
+        oriel_report_add(report, "NCCL", ORIEL_FINDING_MISSING, nccl_why,
+                         "of use on GPUs alone: pip install nvidia-nccl-cu13 (or -cu12), or set "
+                         "ORIEL_NCCL to its file",
+                         "%s", nccl->problem);
     else
-        oriel_report_add(report, "NCCL", ORIEL_FINDING_OK, why, "", "%d.%d.%d, %s", nccl->major,
-                         nccl->minor, nccl->patch, nccl->file);
+        oriel_report_add(
+            report, "NCCL", mismatch[0] != '\0' ? ORIEL_FINDING_WARN : ORIEL_FINDING_OK, nccl_why,
+            mismatch[0] != '\0' ? "install the wheel of the same major version of CUDA: "
+                                  "nvidia-nccl-cu12 or nvidia-nccl-cu13"
+                                : "",
+            "%d.%d.%d for %s%s; configured as of %d.%d; %s", library->major, library->minor,
+            library->patch, built, mismatch, nccl->config / 10000, nccl->config / 100 % 100,
+            library->file);
+}
+
+/* What a newer NCCL would have. */
+static void judge_nccl_fabric(oriel_report *report, const oriel_nccl_facts *nccl)
+{
+    const struct {
+        int here;
+        const char *text;
+    } features[] = {{nccl->shares_gpu, "ranks that share a GPU (2.30)"},
+                    {nccl->sizes_differ, "buffers of sizes that differ between ranks (2.30)"},
+                    {nccl->bounded_barrier, "barriers with a deadline (2.30)"},
+                    {nccl->host_pointers, "addresses of windows on the host (2.29.2)"}};
+    char missing[220] = "";
+
+    if (nccl->library.file[0] == '\0')
+        return;
+    for (size_t i = 0; i < sizeof(features) / sizeof(features[0]); i++) {
+        size_t used = strlen(missing);
+
+        if (!features[i].here)
+            snprintf(missing + used, sizeof(missing) - used, "%s%s", used > 0 ? ", " : "",
+                     features[i].text);
+    }
+    if (missing[0] == '\0')
+        oriel_report_add(
+            report, "NCCL's windows", ORIEL_FINDING_OK,
+            "GIN, its puts and signals over an RDMA NIC, is not used: within a machine "
+            "kernels load and store",
+            "", "all that oriel uses is here");
+    else
+        oriel_report_add(report, "NCCL's windows", ORIEL_FINDING_MISSING,
+                         "without the first, ranks that share a GPU are refused; without the "
+                         "second, such buffers are staged",
+                         "install NCCL 2.30 or later", "this version lacks %s", missing);
 }
 
 /* The variables that change what GPUs do, as they are set. */
 static void list_options(char *text, size_t len)
 {
     static const char *const names[] = {
-        "ORIEL_DIRECT",    "ORIEL_GPU_CTAS", "ORIEL_GPU_KERNEL_CTAS", "ORIEL_GPU_STAGE",
-        "ORIEL_GPU_ARENA", "ORIEL_NVRTC",    "ORIEL_CACHE",           "ORIEL_SYNC"};
+        "ORIEL_FABRIC",    "ORIEL_DIRECT",    "ORIEL_GPU_CTAS", "ORIEL_GPU_KERNEL_CTAS",
+        "ORIEL_GPU_STAGE", "ORIEL_GPU_ARENA", "ORIEL_NVRTC",    "ORIEL_NCCL",
+        "ORIEL_CACHE",     "ORIEL_SYNC"};
     oriel_option option;
     size_t used = 0;
 
@@ -229,6 +295,8 @@ static void list_options(char *text, size_t len)
 static void judge_path(oriel_report *report, const oriel_cuda_facts *facts)
 {
     const oriel_gpu_facts *gpu = &facts->gpus[0];
+    const char *fabric =
+        strcmp(oriel_config_string(ORIEL_OPT_FABRIC), "nccl") == 0 ? "nccl" : "cuda";
     char options[160];
 
     list_options(options, sizeof(options));
@@ -239,15 +307,16 @@ static void judge_path(oriel_report *report, const oriel_cuda_facts *facts)
     else if (oriel_config_number(ORIEL_OPT_DIRECT) == 0)
         oriel_report_add(report, "fabric on GPUs", ORIEL_FINDING_WARN,
                          "ORIEL_DIRECT=0 forbids the direct path", "unset ORIEL_DIRECT",
-                         "cuda is chosen, staged: data passes through oriel's memory; %s", options);
+                         "%s is chosen, staged: data passes through oriel's memory; %s", fabric,
+                         options);
     else
         oriel_report_add(report, "fabric on GPUs", ORIEL_FINDING_OK,
-                         "buffers are exported as descriptors; those of which that is impossible, "
-                         "and new ones until all have mapped them, are staged",
+                         "buffers that others cannot map, and new ones until all have mapped them, "
+                         "are staged",
                          "",
-                         "cuda is chosen, direct: kernels load and store the buffers of other "
+                         "%s is chosen, direct: kernels load and store the buffers of other "
                          "ranks; %s",
-                         options);
+                         fabric, options);
 }
 
 static void judge(oriel_report *report, const oriel_cuda_facts *facts)
@@ -265,7 +334,8 @@ static void judge(oriel_report *report, const oriel_cuda_facts *facts)
         judge_path(report, facts);
     }
     judge_nvrtc(report, facts);
-    judge_nccl(report, &facts->nccl);
+    judge_nccl(report, facts);
+    judge_nccl_fabric(report, &facts->nccl);
 }
 
 void oriel_probe_gpus(oriel_report *report, const oriel_wheels *wheels)
@@ -332,7 +402,7 @@ void oriel_gpus_json(const oriel_cuda_facts *facts)
     oriel_json_string(facts->problem);
     printf(", \"mps_daemon\": %d", facts->mps_daemon);
     print_library("nvrtc", &facts->nvrtc);
-    print_library("nccl", &facts->nccl);
+    print_library("nccl", &facts->nccl.library);
     printf(", \"gpus\": [");
     for (int i = 0; i < n; i++) {
         printf("%s\n  ", i > 0 ? "," : "");

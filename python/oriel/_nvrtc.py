@@ -2,14 +2,13 @@
 
 import ctypes
 import functools
-import importlib.util
 import pathlib
 import re
 
+from oriel import _wheels
 from oriel._lib import OrielError, Status
 
 _VERSIONS = (13, 12)
-# Within NVIDIA's wheels, which JAX's CUDA plugins bring, too.
 _WHEELS = ("cu13/lib", "cuda_nvrtc/lib")
 _SUCCESS, _COMPILATION = 0, 6
 
@@ -36,10 +35,7 @@ def load():
 
 
 def _places():
-    found = importlib.util.find_spec("nvidia")
-    for folder in found.submodule_search_locations if found else ():
-        for inner in _WHEELS:
-            yield from sorted(pathlib.Path(folder, inner).glob("libnvrtc.so.*"))
+    yield from _wheels.files(_WHEELS, "libnvrtc.so.*")
     for version in _VERSIONS:
         yield f"libnvrtc.so.{version}"
         yield f"/usr/local/cuda/lib64/libnvrtc.so.{version}"

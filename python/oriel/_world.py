@@ -12,7 +12,7 @@ import jax
 import jaxlib
 import numpy as np
 
-from oriel import _compat, _lib, _meet, _nvrtc, _threads
+from oriel import _compat, _lib, _meet, _nvrtc, _threads, _wheels
 from oriel._lib import OrielError, Status
 
 # Seconds to wait
@@ -225,7 +225,7 @@ def _join(place, backend, asked, timeout):
     devices = jax.local_devices(backend=backend)
     gpus = None
     if backend == "cuda":
-        _show_nvrtc()
+        _show_libraries()
         gpus = [device.local_hardware_id for device in devices]
     comm = _meet.create_comm(place, len(devices), _next_job(), timeout or 0.0, gpus)
     try:
@@ -274,10 +274,11 @@ def _make_fingerprints_equal():
         jax.config.update("jax_traceback_in_locations_limit", 0)
 
 
-def _show_nvrtc():
-    """Where the library finds what compiles its kernels: in JAX's wheels, if anywhere."""
-    if "ORIEL_NVRTC" not in os.environ and (path := _nvrtc.find()):
-        os.environ["ORIEL_NVRTC"] = path
+def _show_libraries():
+    """Where the library finds NVRTC and NCCL: in JAX's wheels, if anywhere."""
+    for name, find in (("ORIEL_NVRTC", _nvrtc.find), ("ORIEL_NCCL", _wheels.nccl)):
+        if name not in os.environ and (path := find()):
+            os.environ[name] = path
 
 
 # XLA's name of the platform, what the handlers are called, their stages, those of calls that

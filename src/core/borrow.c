@@ -11,11 +11,11 @@
 enum { MOST_WINDOWS = 64 }; /* at a time, each a bit of `done` */
 _Static_assert(MOST_WINDOWS <= 64, "a bit for each window");
 
-/* A window that all members have registered, and what this rank brought to it. */
+/* A window that all members have registered, and what this rank brought to it: number -1 is
+ * nothing that anybody asks for. */
 typedef struct clique_window {
     nccl_window window;
-    int number; /* of the rank's windows; -1: nothing that anybody asks for */
-    uint32_t generation;
+    oriel_brought brought;
 } clique_window;
 
 /* One rank's view of a group whose communicator is lent. */
@@ -170,8 +170,10 @@ static void take(oriel_device_rank *r, oriel_group *group, int rank, struct orie
     oriel_cu->context_push(r->gpu->context);
     oriel_unregister(r, clique->group, stream);
     oriel_cu->context_pop(&back);
-    for (int i = 0; i < MOST_WINDOWS; i++)
+    for (int i = 0; i < MOST_WINDOWS; i++) {
         r->borrowed.registered -= clique->windows[i].window != NULL;
+        oriel_cuda_memory_close(&clique->windows[i].brought.alias);
+    }
     memset(clique->windows, 0, sizeof clique->windows);
     clique->comm = lent;
     if (!is_refused(r, group, rank, clique) && check(group, clique) != ORIEL_OK)
@@ -180,6 +182,7 @@ static void take(oriel_device_rank *r, oriel_group *group, int rank, struct orie
 
 void oriel_borrow_begin(oriel_group *group, int rank, nccl_comm lent, cu_stream stream)
 {
+    const oriel_devices *devices = group->comm->devices;
     oriel_device_rank *r = device_of(group->comm, rank);
     struct oriel_clique *clique = find_clique(r, group);
 
@@ -193,7 +196,8 @@ void oriel_borrow_begin(oriel_group *group, int rank, nccl_comm lent, cu_stream 
     r->borrowed.lent += lent != NULL;
     r->clique = clique;
     r->lent = lent;
-    if (!is_refused(r, group, rank, clique))
+    /* Where oriel has communicators of its own, buffers are registered with those. */
+    if (devices->nccl == NULL && !is_refused(r, group, rank, clique))
         r->clique_key = clique->group;
 }
 
@@ -221,35 +225,33 @@ typedef struct gathering {
     oriel_device_rank *r;
     struct oriel_clique *clique;
     const nccl_library *nccl;
+    oriel_brought brought[HEAP_BROUGHT]; /* by this rank: what is left of it */
 } gathering;
 
-static int is_done(const oriel_device_rank *r, const clique_window *w)
+static int is_done(const oriel_device_rank *r, const oriel_brought *b)
 {
-    return w->number < 0 || !oriel_register_holds(r, w->number, w->generation);
+    return b->number < 0 || !oriel_register_holds(r, b->number, b->generation);
 }
 
 /* What the others read. */
-static void bring(const gathering *g, uint64_t site)
+static void bring(gathering *g, uint64_t site)
 {
     heap_attendance *mine = &g->comm->heap.ranks[g->a.rank].attendances[g->a.place];
-    int numbers[HEAP_BROUGHT];
     int n = oriel_register_bring(g->comm, g->a.rank, g->clique->group, (uint32_t)g->a.group->n - 1,
-                                 HEAP_BROUGHT, numbers);
+                                 HEAP_BROUGHT, g->brought);
 
     mine->site = site;
     mine->seat = g->clique->seat;
     mine->num_brought = (uint32_t)n;
-    for (int i = 0; i < n; i++) {
-        const oriel_export *e = &g->r->exports[numbers[i]];
-
-        mine->brought[i] =
-            (heap_brought){.window = numbers[i], .generation = e->generation, .bytes = e->bytes};
-    }
+    for (int i = 0; i < n; i++)
+        mine->brought[i] = (heap_brought){.window = g->brought[i].number,
+                                          .generation = g->brought[i].generation,
+                                          .bytes = g->brought[i].alias.bytes};
     mine->done = 0;
     for (int i = 0; i < MOST_WINDOWS; i++) {
         const clique_window *w = &g->clique->windows[i];
 
-        if (w->window != NULL && is_done(g->r, w))
+        if (w->window != NULL && is_done(g->r, &w->brought))
             mine->done |= 1ull << i;
     }
 }
@@ -285,14 +287,9 @@ static oriel_status compare(const gathering *g, uint32_t *n_p, uint64_t *done_p)
 }
 
 /* Something small, for who has nothing new. */
-static oriel_status filler(oriel_device_rank *r, cu_ptr *at_p, size_t *bytes_p)
+static oriel_status filler(oriel_device_rank *r)
 {
-    oriel_status st =
-        r->filler.base != 0 ? ORIEL_OK : oriel_cuda_memory_create(r->gpu, 1, &r->filler);
-
-    *at_p = r->filler.base;
-    *bytes_p = r->filler.bytes;
-    return st;
+    return r->filler.base != 0 ? ORIEL_OK : oriel_cuda_memory_create(r->gpu, 1, &r->filler);
 }
 
 static oriel_status settle(const gathering *g, nccl_result result)
@@ -312,11 +309,13 @@ static oriel_status settle(const gathering *g, nccl_result result)
 
 /* Not as symmetric memory: XLA's own collectives run on this communicator, in the same memory,
  * and NCCL would take their buffers to be at the same offset on all ranks. */
-static oriel_status register_one(const gathering *g, cu_ptr at, size_t bytes, nccl_window *window_p)
+static oriel_status register_one(const gathering *g, const oriel_cuda_memory *memory,
+                                 nccl_window *window_p)
 {
     nccl_window window = NULL;
-    oriel_status st = settle(g, g->nccl->window_register(g->r->lent, (void *)(uintptr_t)at, bytes,
-                                                         &window, NCCL_WINDOW_DEFAULT));
+    oriel_status st =
+        settle(g, g->nccl->window_register(g->r->lent, (void *)(uintptr_t)memory->base,
+                                           memory->bytes, &window, NCCL_WINDOW_DEFAULT));
 
     if (st != ORIEL_OK)
         return st;
@@ -373,41 +372,33 @@ static clique_window *free_window(struct oriel_clique *clique)
 }
 
 /* All register their k-th, or something in its place: nobody stays away, since the others would
- * wait. Memory that has gone in the meantime is one's own trouble alone. */
-static oriel_status register_kth(const gathering *g, uint32_t k)
+ * wait. */
+static oriel_status register_kth(gathering *g, uint32_t k)
 {
     const heap_attendance *mine = &g->comm->heap.ranks[g->a.rank].attendances[g->a.place];
     clique_window *w = free_window(g->clique);
-    clique_window made = {.number = -1};
-    oriel_status st = ORIEL_ERR_NO_RESOURCE;
-    size_t bytes;
-    cu_ptr at;
+    clique_window made = {.brought = {.number = -1}};
+    oriel_status st = ORIEL_OK;
 
     if (w == NULL)
         return oriel_fail(ORIEL_ERR_NO_RESOURCE, "there are %d already", MOST_WINDOWS);
     if (k < mine->num_brought) {
-        const oriel_export *e = &g->r->exports[mine->brought[k].window];
-
-        made.number = mine->brought[k].window;
-        made.generation = mine->brought[k].generation;
-        st = register_one(g, e->base, e->bytes, &made.window);
-        oriel_register_brought(g->r, made.number, st == ORIEL_OK);
-    }
-    if (st != ORIEL_OK && g->a.alone) {
-        made.number = -1;
-        st = filler(g->r, &at, &bytes);
+        made.brought = g->brought[k];
+        st = register_one(g, &made.brought.alias, &made.window);
+        oriel_register_brought(g->r, made.brought.number, st == ORIEL_OK);
+    } else {
+        st = filler(g->r);
         if (st == ORIEL_OK)
-            st = register_one(g, at, bytes, &made.window);
+            st = register_one(g, &g->r->filler, &made.window);
     }
-    if (st == ORIEL_OK)
-        st = look_up(g, k, made.window);
-    if (made.window == NULL)
+    if (st != ORIEL_OK)
         return st;
+    g->brought[k].alias = (oriel_cuda_memory){0}; /* is the window's */
     *w = made;
-    g->r->borrowed.windows += made.number >= 0;
-    g->r->borrowed.fillers += made.number < 0;
+    g->r->borrowed.windows += made.brought.number >= 0;
+    g->r->borrowed.fillers += made.brought.number < 0;
     g->r->borrowed.registered++;
-    return st;
+    return look_up(g, k, made.window);
 }
 
 /* Their owners' devices have been told before, and so have ended what they did there. */
@@ -421,6 +412,7 @@ static void drop(const gathering *g, uint64_t done)
         if (oriel_nccl_check(g->nccl, g->r->lent, g->nccl->window_deregister(g->r->lent, w->window),
                              "deregistering a window") != ORIEL_OK)
             oriel_log(ORIEL_LOG_WARN, "rank %d: %s", g->a.rank, oriel_last_error());
+        oriel_cuda_memory_close(&w->brought.alias);
         *w = (clique_window){0};
         g->r->borrowed.dropped++;
         g->r->borrowed.registered--;
@@ -428,7 +420,7 @@ static void drop(const gathering *g, uint64_t done)
 }
 
 /* Whatever fails, all come to the end: the others would wait. */
-static oriel_status register_all(const gathering *g)
+static oriel_status register_all(gathering *g)
 {
     uint64_t done;
     uint32_t n;
@@ -446,19 +438,20 @@ static oriel_status register_all(const gathering *g)
     return st;
 }
 
-static oriel_status keep_appointment(const gathering *g, uint64_t site)
+static oriel_status keep_appointment(gathering *g, uint64_t site)
 {
     int all = 0;
     oriel_status st;
 
     bring(g, site);
     st = oriel_appoint_meet(&g->a, &all);
-    if (st != ORIEL_OK || !all)
-        return st;
-    if (register_all(g) != ORIEL_OK)
+    if (all && register_all(g) != ORIEL_OK)
         refuse(g->a.group, g->a.rank, g->clique);
-    oriel_appoint_leave(&g->a);
-    return ORIEL_OK;
+    if (all)
+        oriel_appoint_leave(&g->a);
+    for (int i = 0; i < HEAP_BROUGHT; i++)
+        oriel_cuda_memory_close(&g->brought[i].alias);
+    return st;
 }
 
 oriel_status oriel_borrow_meet(oriel_group *group, int rank, uint64_t site)
@@ -505,6 +498,8 @@ void oriel_borrow_count(const oriel_comm *comm, oriel_borrow_counts *sum_p)
     *sum_p = sum;
 }
 
+/* What is registered stays so until XLA's communicator ends, and NCCL may look at it then: its
+ * memory is left there. */
 void oriel_borrow_free(oriel_device_rank *rank)
 {
     while (rank->cliques != NULL) {
@@ -513,5 +508,4 @@ void oriel_borrow_free(oriel_device_rank *rank)
         rank->cliques = clique->next;
         oriel_sys_now->release(clique);
     }
-    oriel_cuda_memory_close(&rank->filler);
 }

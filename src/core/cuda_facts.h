@@ -20,6 +20,15 @@ typedef struct oriel_library_facts {
     int major, minor, patch;
 } oriel_library_facts;
 
+/* NCCL, and what of it depends on its version. */
+typedef struct oriel_nccl_facts {
+    oriel_library_facts library;
+    char problem[FACTS_TEXT]; /* why it cannot be used, if there is one; "" */
+    int cuda;                 /* that it was built for: 1300; 0: it does not say */
+    int config;               /* version of the structure that oriel passes: 22800 */
+    int shares_gpu, sizes_differ, host_pointers, bounded_barrier;
+} oriel_nccl_facts;
+
 typedef struct oriel_cuda_facts {
     int has_driver;           /* libcuda.so.1 can be opened */
     char problem[FACTS_TEXT]; /* why there is no GPU to use; "" */
@@ -29,11 +38,12 @@ typedef struct oriel_cuda_facts {
     oriel_gpu_facts gpus[FACTS_GPUS];
     char mps_folder[FACTS_TEXT]; /* where its control daemon is reached */
     int mps_daemon;              /* its process; 0: none runs */
-    oriel_library_facts nvrtc, nccl;
+    oriel_library_facts nvrtc;
+    oriel_nccl_facts nccl;
 } oriel_cuda_facts;
 
 /* Opens the driver and all GPUs, and copies within each: not for a process that has other
- * work. `nccl` is a file to try where the loader finds none; "": there is none. */
-void oriel_cuda_look(const char *nccl, oriel_cuda_facts *facts_p);
+ * work. */
+void oriel_cuda_look(oriel_cuda_facts *facts_p);
 
 #endif

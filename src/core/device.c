@@ -570,6 +570,7 @@ int oriel_devices_close(oriel_comm *comm)
     oriel_registrar_stop(comm);
     if (!oriel_nccl_close(comm))
         return 0;
+    oriel_registrar_free(comm);
     for (int r = 0; devices->mapped != NULL && r < comm->size; r++)
         oriel_cuda_memory_close(&devices->mapped[r]);
     for (int i = 0; devices->ranks != NULL && i < devices->num_ranks; i++) {

@@ -16,7 +16,9 @@ typedef struct oriel_export {
     uint64_t id; /* the driver's: new for each mapping, whatever its address */
     cu_ptr base;
     size_t bytes;
-    int fd;
+    int fd;                  /* what others fetch; with NCCL there is none, but ... */
+    oriel_cuda_memory alias; /* ... the same memory again, which stays until NCCL lets go of it */
+    int offered, registered; /* in a round that is under way, and in one that is over */
     uint64_t clique; /* whom it is shown to: a group, by its hash, see borrow.h; 0: all ... */
     uint32_t others; /* ... of whom so many have to map it */
 } oriel_export;
@@ -143,7 +145,9 @@ typedef struct oriel_place {
 } oriel_place;
 
 oriel_status oriel_registrar_start(oriel_comm *comm);
+/* Local: no more buffers are mapped; those that are stay so until oriel_registrar_free. */
 void oriel_registrar_stop(oriel_comm *comm);
+void oriel_registrar_free(oriel_comm *comm);
 /* Local, no lock, called by one thread at a time for a rank, in its context: where
  * [at, at + bytes) lies in the rank's windows. One that is new will be mapped by the others
  * in a while. A graph that was captured when the address meant other memory must not find
@@ -158,9 +162,15 @@ oriel_place oriel_register(oriel_comm *comm, int rank, const void *at, size_t by
 uint32_t oriel_register_ready(const oriel_device_rank *rank);
 /* How many of one nobody has mapped yet. */
 uint32_t oriel_register_wanted(const oriel_device_rank *rank, uint64_t clique);
-/* The numbers of at most `most` of them; `others` members are about to map them. */
+/* At most `most` of them, which `others` members are about to map: what they map is a mapping of
+ * oriel's own, the caller's, so that it does not vanish while they do. */
+typedef struct oriel_brought {
+    int number; /* of the window */
+    uint32_t generation;
+    oriel_cuda_memory alias;
+} oriel_brought;
 int oriel_register_bring(oriel_comm *comm, int rank, uint64_t clique, uint32_t others, int most,
-                         int *numbers);
+                         oriel_brought *brought);
 /* Whether the others can map it: it is ready when they have, or will never be. */
 void oriel_register_brought(oriel_device_rank *rank, int number, int can);
 /* A local rank sees window `number` of `of`, another rank, at `at`. */

@@ -130,6 +130,7 @@ int oriel_devices_drain(oriel_comm *comm)
     double until = oriel_now() + DRAIN_S + (devices->left_behind ? 0.0 : comm->timeout);
     pthread_t thread;
 
+    atomic_store(&devices->drained, 0);
     for (int i = 0; devices->reports != NULL && oriel_comm_aborted(comm) && i < devices->num_ranks;
          i++)
         __atomic_store_n(&devices->ranks[i].report->abort, 1, __ATOMIC_RELEASE);

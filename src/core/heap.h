@@ -43,8 +43,9 @@ typedef struct heap_proc {
     int32_t pid;
     int32_t first_rank;
     int32_t local_ranks;
-    _Atomic uint32_t reads; /* it can read the memory of all others, see reads.c */
-    uint64_t token_at;      /* where others find `token` in its memory */
+    _Atomic uint64_t round_vote; /* see register_nccl.c */
+    _Atomic uint32_t reads;      /* it can read the memory of all others, see reads.c */
+    uint64_t token_at;           /* where others find `token` in its memory */
     uint64_t token;
     oriel_ticket ticket;          /* processes of GPUs: where their segments are to be had */
     char vote_text[2][HEAP_TEXT]; /* why it voted against, for even and odd rounds */
@@ -76,6 +77,13 @@ typedef struct heap_export {
     uint32_t reserved;
     uint64_t bytes;
 } heap_export;
+
+/* What a rank brings to a round of registration, once its process has voted for that. */
+typedef struct heap_offer {
+    uint32_t number; /* of the export, from 1; 0: none */
+    uint32_t generation;
+    uint64_t bytes;
+} heap_offer;
 
 enum { HEAP_EXPORTS = 512, HEAP_GPU_OPTIONS = 6 };
 
@@ -119,6 +127,8 @@ typedef struct heap_rank {
     uint64_t device_bytes;                  /* of its heap in device memory; 0: a CPU */
     _Atomic uint32_t num_exports;           /* ever used of those below */
     heap_export exports[HEAP_EXPORTS];
+    _Atomic uint32_t unregistered; /* of those, as yet: see register_nccl.c */
+    heap_offer offer;
     heap_attendance attendances[HEAP_CLIQUES]; /* one for each appointment */
     _Atomic uint64_t traced;                   /* operations so far */
     _Atomic uint64_t blocks[HEAP_BLOCK_WORDS]; /* bit set: taken */
@@ -226,6 +236,8 @@ typedef struct heap_header {
     uint64_t procs_at, ranks_at, styles_at, buckets_at, pools_at, pool_bytes;
     HEAP_ALIGNED _Atomic uint64_t control; /* process barrier: see control.c */
     _Atomic uint32_t control_vote[2];
+    _Atomic uint64_t round;               /* of registration with NCCL: see register_nccl.c */
+    _Atomic uint32_t round_failed;        /* there will be no more */
     _Atomic uint64_t window_bytes;        /* what the window being made was asked for */
     HEAP_ALIGNED _Atomic uint32_t parked; /* calls that wait for a resource */
     HEAP_ALIGNED heap_abort abort;

@@ -5,6 +5,7 @@
 #include "base/config.h"
 #include "base/log.h"
 #include "base/sys.h"
+#include "core/register.h"
 
 /* Of a GPU with 132 multiprocessors; kernels of ranks that share it must all be resident. */
 enum { CTAS_OF_GPU = 120, CTAS_MOST = 32 };
@@ -171,14 +172,16 @@ int oriel_nccl_close(oriel_comm *comm)
 {
     oriel_devices *devices = comm->devices;
     struct oriel_nccl *nccl = devices->nccl;
+    int good;
     int ended;
 
     if (nccl == NULL)
         return 1;
-    if (nccl->links.links != NULL && nccl->parted && !atomic_load(&nccl->broken))
+    good = nccl->parted && !atomic_load(&nccl->broken);
+    oriel_rounds_close(nccl, good);
+    if (good)
         oriel_nccl_links_deregister(&nccl->links, nccl->heaps);
-    ended =
-        oriel_nccl_links_close(&nccl->links, nccl->parted && !atomic_load(&nccl->broken), CLOSE_S);
+    ended = oriel_nccl_links_close(&nccl->links, good, CLOSE_S);
     oriel_sys_now->release(nccl->heaps);
     oriel_sys_now->release(nccl);
     devices->nccl = NULL;

@@ -20,25 +20,13 @@
 
 #include "base/log.h"
 #include "base/sys.h"
-#include "core/device.h"
+#include "core/register.h"
 #include "fabric/port.h"
-
-enum export_state { FREE, WANTED, SHOWN, READY, NEVER, STALE, WITHDRAWN };
 
 _Static_assert((int)HEAP_EXPORTS == (int)DEVICE_WINDOWS, "a window has a place in the heap");
 
 #define ROUND_S 0.05 /* the registrar sleeps no longer: lost wake-ups cost as much */
 #define SWEEP_S 1.0  /* how often it looks for mappings that are gone */
-
-typedef struct oriel_import {
-    uint32_t generation; /* last seen */
-    oriel_cuda_memory memory;
-} oriel_import;
-
-static heap_export *shown_of(const oriel_comm *comm, int rank, int number)
-{
-    return &comm->heap.ranks[rank].exports[number];
-}
 
 /* ---- the calling thread ---------------------------------------------------------------- */
 
@@ -114,6 +102,7 @@ static int add_export(oriel_comm *comm, oriel_device_rank *rank, cu_ptr at, uint
     e->base = base;
     e->bytes = bytes;
     e->fd = -1;
+    e->alias = (oriel_cuda_memory){.fd = -1};
     e->clique = rank->clique_key;
     e->others = (uint32_t)comm->num_processes - 1;
     e->generation = e->generation / 2 * 2 + 1 + (e->generation != 0 ? 2 : 0);
@@ -162,11 +151,16 @@ int oriel_export_fd(const oriel_device_rank *rank, uint64_t window)
     return state == SHOWN || state == READY ? e->fd : -1;
 }
 
-static int export_mapping(oriel_export *e)
+/* With NCCL the mapping must not vanish while all ranks register theirs: so what they register
+ * is one of oriel's own. */
+static int export_mapping(const oriel_device_rank *r, oriel_export *e, int with_nccl)
 {
     cu_handle handle;
-    cu_result result = oriel_cu->mem_retain(&handle, (void *)(uintptr_t)e->base);
+    cu_result result;
 
+    if (with_nccl)
+        return oriel_cuda_memory_alias(r->gpu, e->base, e->bytes, &e->alias) == ORIEL_OK;
+    result = oriel_cu->mem_retain(&handle, (void *)(uintptr_t)e->base);
     if (result == CU_OK) {
         result = oriel_cu->mem_export(&e->fd, handle, CU_HANDLE_POSIX_FD, 0);
         oriel_cu->mem_release(handle);
@@ -181,12 +175,13 @@ static void set_ready(const oriel_device_rank *rank, int number, uint32_t genera
         oriel_log(ORIEL_LOG_WARN, "%s", oriel_last_error());
 }
 
-static void show(oriel_comm *comm, oriel_export *e, int rank, int number)
+static void show(oriel_comm *comm, const oriel_device_rank *r, oriel_export *e, int rank,
+                 int number)
 {
     heap_export *shown = shown_of(comm, rank, number);
     _Atomic uint32_t *most = &comm->heap.ranks[rank].num_exports;
 
-    if (!export_mapping(e)) {
+    if (!export_mapping(r, e, comm->wants_nccl)) {
         atomic_store(&e->state, NEVER);
         oriel_log(ORIEL_LOG_INFO,
                   "rank %d: memory at %llx cannot be shared with other processes; it is staged",
@@ -218,6 +213,18 @@ static void withdraw(oriel_comm *comm, const oriel_device_rank *r, oriel_export 
     oriel_comm_ring_all(comm);
 }
 
+/* What NCCL has registered it keeps until it lets go of it. */
+static void release_mapping(oriel_export *e)
+{
+    if (e->fd >= 0)
+        oriel_sys_now->close(e->fd);
+    e->fd = -1;
+    if (!e->registered)
+        oriel_cuda_memory_close(&e->alias);
+    e->alias = (oriel_cuda_memory){.fd = -1};
+    e->registered = 0;
+}
+
 /* Whether something moved. */
 static int step_export(oriel_comm *comm, const oriel_device_rank *r, oriel_export *e, int rank,
                        int number)
@@ -229,7 +236,7 @@ static int step_export(oriel_comm *comm, const oriel_device_rank *r, oriel_expor
     case WANTED:
         if (e->clique != 0)
             return 0;
-        show(comm, e, rank, number);
+        show(comm, r, e, rank, number);
         return 1;
     case SHOWN:
         if (atomic_load(&shown->mapped) < e->others)
@@ -238,12 +245,14 @@ static int step_export(oriel_comm *comm, const oriel_device_rank *r, oriel_expor
         atomic_compare_exchange_strong(&e->state, &state, READY);
         return 1;
     case STALE:
+        if (e->offered)
+            return 0;
         withdraw(comm, r, e, rank, number);
         return 1;
     case WITHDRAWN:
         if (atomic_load(&shown->released) < e->others)
             return 0;
-        oriel_sys_now->close(e->fd);
+        release_mapping(e);
         atomic_store(&e->state, FREE);
         return 1;
     default:
@@ -276,7 +285,7 @@ static int step_exports(oriel_comm *comm, int sweep)
 
 /* ---- the registrar: buffers of others ---------------------------------------------------- */
 
-static oriel_status tell_device(const oriel_device_rank *r, int rank, int number, cu_ptr base)
+oriel_status oriel_window_tell(const oriel_device_rank *r, int rank, int number, cu_ptr base)
 {
     cu_ptr at = r->heap.base + offsetof(device_table, window) +
                 8 * ((cu_ptr)rank * DEVICE_WINDOWS + (cu_ptr)number);
@@ -290,7 +299,7 @@ static oriel_status tell_devices(const oriel_devices *devices, int rank, int num
     oriel_status st = ORIEL_OK;
 
     for (int k = 0; k < devices->num_ranks && st == ORIEL_OK; k++)
-        st = tell_device(&devices->ranks[k], rank, number, base);
+        st = oriel_window_tell(&devices->ranks[k], rank, number, base);
     return st;
 }
 
@@ -322,13 +331,12 @@ static int step_import(oriel_comm *comm, int rank, int number)
     heap_export *shown = shown_of(comm, rank, number);
     uint32_t generation = atomic_load(&shown->generation);
 
-    if (import->generation == generation)
-        return 0;
+    if (import->generation == generation || (comm->wants_nccl && generation % 2 != 0))
+        return 0; /* what is new with NCCL comes with a round */
     import->generation = generation;
-    if (import->memory.base != 0) {
+    if (import->memory.base != 0 || comm->wants_nccl)
         tell_devices(devices, rank, number, 0);
-        oriel_cuda_memory_close(&import->memory);
-    }
+    oriel_cuda_memory_close(&import->memory);
     if (generation % 2 == 0)
         atomic_fetch_add(&shown->released, 1);
     else if (map_window(comm, rank, number, &import->memory) == ORIEL_OK)
@@ -374,8 +382,9 @@ uint32_t oriel_register_wanted(const oriel_device_rank *rank, uint64_t clique)
     return wanted;
 }
 
+/* Alone this thread makes exports of them, so none is taken for something else meanwhile. */
 int oriel_register_bring(oriel_comm *comm, int rank, uint64_t clique, uint32_t others, int most,
-                         int *numbers)
+                         oriel_brought *brought)
 {
     const oriel_devices *devices = comm->devices;
     const oriel_device_rank *r = &devices->ranks[rank - comm->first_rank];
@@ -383,12 +392,21 @@ int oriel_register_bring(oriel_comm *comm, int rank, uint64_t clique, uint32_t o
 
     for (int i = 0; i < r->num_exports && n < most; i++) {
         oriel_export *e = &r->exports[i];
+        oriel_brought *b = &brought[n];
 
-        if (e->clique != clique || atomic_load(&e->state) != WANTED || buffer_id(e->base) != e->id)
+        if (e->clique != clique || atomic_load(&e->state) != WANTED)
             continue;
+        if (oriel_cuda_memory_alias(r->gpu, e->base, e->bytes, &b->alias) != ORIEL_OK)
+            continue;
+        if (buffer_id(e->base) != e->id) {
+            oriel_cuda_memory_close(&b->alias);
+            continue;
+        }
         e->others = others;
         atomic_store(&shown_of(comm, rank, i)->mapped, 0);
-        numbers[n++] = i;
+        b->number = i;
+        b->generation = e->generation;
+        n++;
     }
     return n;
 }
@@ -403,7 +421,7 @@ void oriel_register_brought(oriel_device_rank *rank, int number, int can)
 oriel_status oriel_register_reach(oriel_comm *comm, int rank, int of, int number, cu_ptr at)
 {
     const oriel_devices *devices = comm->devices;
-    oriel_status st = tell_device(&devices->ranks[rank - comm->first_rank], of, number, at);
+    oriel_status st = oriel_window_tell(&devices->ranks[rank - comm->first_rank], of, number, at);
 
     if (st != ORIEL_OK)
         return st;
@@ -438,7 +456,7 @@ static void *registrar_main(void *arg)
     oriel_waiter waiter = {0};
     double sweep_at = oriel_now() + SWEEP_S;
 
-    while (!atomic_load(&devices->registrar_ends)) {
+    while (!atomic_load(&devices->registrar_ends) || !oriel_rounds_may_end(comm)) {
         int sweep = oriel_now() > sweep_at;
         int moved;
 
@@ -446,6 +464,7 @@ static void *registrar_main(void *arg)
             sweep_at = oriel_now() + SWEEP_S;
         moved = step_exports(comm, sweep);
         moved |= step_imports(comm);
+        moved |= oriel_rounds_step(comm);
         if (!moved)
             oriel_waiter_sleep(comm, &waiter, ROUND_S);
     }
@@ -475,7 +494,7 @@ oriel_status oriel_registrar_start(oriel_comm *comm)
         devices->ranks[k].exports = oriel_sys_now->alloc(DEVICE_WINDOWS * sizeof(oriel_export));
         complete &= devices->ranks[k].exports != NULL;
     }
-    if (!complete || devices->imports == NULL ||
+    if (!complete || devices->imports == NULL || oriel_rounds_open(comm) != ORIEL_OK ||
         oriel_sys_now->thread(&devices->registrar, registrar_main, comm) != 0)
         return oriel_fail(ORIEL_ERR_SYSTEM, "no thread, or no memory, to map buffers of others");
     devices->registering = 1;
@@ -485,10 +504,10 @@ oriel_status oriel_registrar_start(oriel_comm *comm)
 static void close_exports(oriel_device_rank *r)
 {
     for (int i = 0; r->exports != NULL && i < r->num_exports; i++) {
-        const oriel_export *e = &r->exports[i];
+        oriel_export *e = &r->exports[i];
 
-        if (atomic_load(&e->state) != FREE && e->fd >= 0)
-            oriel_sys_now->close(e->fd);
+        if (atomic_load(&e->state) != FREE)
+            release_mapping(e);
     }
     oriel_sys_now->release(r->exports);
 }
@@ -501,7 +520,14 @@ void oriel_registrar_stop(oriel_comm *comm)
     if (devices->registering) {
         oriel_comm_ring(comm, comm->process);
         pthread_join(devices->registrar, NULL);
+        devices->registering = 0;
     }
+}
+
+void oriel_registrar_free(oriel_comm *comm)
+{
+    oriel_devices *devices = comm->devices;
+
     for (int k = 0; devices->ranks != NULL && k < devices->num_ranks; k++)
         close_exports(&devices->ranks[k]);
     for (int r = 0; devices->imports != NULL && r < comm->size; r++) {

@@ -225,6 +225,33 @@ oriel_status oriel_cuda_memory_import(int fd, size_t bytes, oriel_cuda_memory *m
     return st;
 }
 
+oriel_status oriel_cuda_memory_alias(const oriel_gpu *gpu, cu_ptr at, size_t bytes,
+                                     oriel_cuda_memory *memory_p)
+{
+    oriel_cuda_memory memory = {.bytes = bytes, .fd = -1};
+    oriel_status st = oriel_cuda_check(oriel_cu->mem_retain(&memory.handle, (void *)(uintptr_t)at),
+                                       "holding device memory");
+
+    if (st != ORIEL_OK)
+        return st;
+    st = oriel_cuda_check(oriel_cu->mem_export(&memory.fd, memory.handle, CU_HANDLE_POSIX_FD, 0),
+                          "exporting device memory");
+    if (st != ORIEL_OK) {
+        oriel_cu->mem_release(memory.handle);
+        return st;
+    }
+    oriel_sys_now->close(memory.fd);
+    memory.fd = -1;
+    st = map_handle(&memory);
+    if (st == ORIEL_OK)
+        st = oriel_cuda_memory_open(&memory, gpu, 1);
+    if (st == ORIEL_OK)
+        *memory_p = memory;
+    else
+        oriel_cuda_memory_close(&memory);
+    return st;
+}
+
 void oriel_cuda_memory_close(oriel_cuda_memory *memory)
 {
     if (memory->base == 0)

@@ -38,6 +38,10 @@ oriel_status oriel_cuda_memory_create(const oriel_gpu *gpu, size_t bytes,
 /* Maps memory behind `fd`, which stays the caller's. Nobody can touch it before
  * oriel_cuda_memory_open. */
 oriel_status oriel_cuda_memory_import(int fd, size_t bytes, oriel_cuda_memory *memory_p);
+/* Maps the memory behind [at, at + bytes), which is one mapping, once more: it stays when that
+ * is gone. Fails where other processes could not map it. */
+oriel_status oriel_cuda_memory_alias(const oriel_gpu *gpu, cu_ptr at, size_t bytes,
+                                     oriel_cuda_memory *memory_p);
 /* Lets these GPUs of the process read and write it. */
 oriel_status oriel_cuda_memory_open(const oriel_cuda_memory *memory, const oriel_gpu *gpus, int n);
 void oriel_cuda_memory_close(oriel_cuda_memory *memory);

@@ -34,6 +34,25 @@ oriel_status oriel_nccl_check(const nccl_library *nccl, nccl_comm comm, nccl_res
                       more != NULL ? more : "");
 }
 
+nccl_config oriel_nccl_config(void)
+{
+    return (nccl_config){.size = sizeof(nccl_config),
+                         .magic = NCCL_MAGIC,
+                         .version = NCCL_CONFIG_VERSION,
+                         .blocking = NCCL_UNDEFINED,
+                         .cga_cluster_size = NCCL_UNDEFINED,
+                         .min_ctas = NCCL_UNDEFINED,
+                         .max_ctas = NCCL_UNDEFINED,
+                         .split_share = NCCL_UNDEFINED,
+                         .traffic_class = NCCL_UNDEFINED,
+                         .collnet_enable = NCCL_UNDEFINED,
+                         .cta_policy = NCCL_UNDEFINED,
+                         .shrink_share = NCCL_UNDEFINED,
+                         .nvls_ctas = NCCL_UNDEFINED,
+                         .channels_per_net_peer = NCCL_UNDEFINED,
+                         .nvlink_centric_sched = NCCL_UNDEFINED};
+}
+
 /* What XLA has loaded comes first: two NCCLs in a process share neither communicators nor
  * settings. */
 static void *find_library(const char **file_p)

@@ -52,8 +52,10 @@ typedef struct nccl_config {
 enum {
     NCCL_OLDEST = 22803, /* windows, the device API */
     NCCL_CONFIG_VERSION = 22800,
-    NCCL_SHARES_GPU = 23000,    /* ranks may share one */
-    NCCL_HOST_POINTERS = 22902, /* a window's addresses can be asked for on the host */
+    NCCL_SHARES_GPU = 23000,      /* ranks may share one */
+    NCCL_SIZES_DIFFER = 23000,    /* of what ranks register as one window */
+    NCCL_HOST_POINTERS = 22902,   /* a window's addresses can be asked for on the host */
+    NCCL_BOUNDED_BARRIER = 23000, /* in kernels */
     NCCL_SUCCESS = 0,
     NCCL_IN_PROGRESS = 7,
     NCCL_WINDOW_DEFAULT = 0,
@@ -141,6 +143,9 @@ oriel_status oriel_nccl_open(const nccl_library **nccl_p);
 /* The version of an NCCL that is loaded already; 0: none is. Loads nothing: whoever needs one
  * first may choose. */
 int oriel_nccl_loaded(void);
+
+/* With nothing decided. */
+nccl_config oriel_nccl_config(void);
 
 /* Fails with what NCCL says of `result`; ORIEL_OK for success. `comm` may be NULL. */
 oriel_status oriel_nccl_check(const nccl_library *nccl, nccl_comm comm, nccl_result result,

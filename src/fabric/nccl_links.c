@@ -80,23 +80,12 @@ static oriel_status check_plan(const nccl_library *nccl, const oriel_nccl_plan *
 
 static nccl_config config_of(const oriel_nccl_plan *plan)
 {
-    nccl_config config = {.size = sizeof config,
-                          .magic = NCCL_MAGIC,
-                          .version = NCCL_CONFIG_VERSION,
-                          .blocking = 0,
-                          .cga_cluster_size = NCCL_UNDEFINED,
-                          .min_ctas = NCCL_UNDEFINED,
-                          .max_ctas = plan->max_ctas > 0 ? plan->max_ctas : NCCL_UNDEFINED,
-                          .split_share = NCCL_UNDEFINED,
-                          .traffic_class = NCCL_UNDEFINED,
-                          .comm_name = "oriel",
-                          .collnet_enable = NCCL_UNDEFINED,
-                          .cta_policy = NCCL_UNDEFINED,
-                          .shrink_share = NCCL_UNDEFINED,
-                          .nvls_ctas = NCCL_UNDEFINED,
-                          .channels_per_net_peer = NCCL_UNDEFINED,
-                          .nvlink_centric_sched = NCCL_UNDEFINED};
+    nccl_config config = oriel_nccl_config();
 
+    config.blocking = 0;
+    config.comm_name = "oriel";
+    if (plan->max_ctas > 0)
+        config.max_ctas = plan->max_ctas;
     return config;
 }
 
@@ -227,7 +216,7 @@ int oriel_nccl_links_close(oriel_nccl_links *links, int all, double seconds)
         let_go(closing);
         return 1;
     }
-    while (!atomic_load(&closing->ended) && oriel_now() < closing->until + 1.0)
+    while (!atomic_load(&closing->ended) && oriel_now() < closing->until + 0.3)
         oriel_sys_now->poll(NULL, 0, 1);
     ended = atomic_load(&closing->ended);
     if (ended)

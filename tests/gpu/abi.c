@@ -1,10 +1,11 @@
-/* What src/fabric/cuda_driver.h and src/core/nvtx.h declare, compared with cuda.h and nvtx3
- * where a toolkit is at hand. */
+/* What src/fabric/cuda_driver.h, src/core/nvtx.h and src/fabric/nccl_library.h declare, compared
+ * with cuda.h, nvtx3 and nccl.h where a toolkit is at hand. */
 #include <stddef.h>
 #include <stdio.h>
 
 #include "core/nvtx.h"
 #include "fabric/cuda_driver.h"
+#include "fabric/nccl_library.h"
 
 #if __has_include(<cuda.h>) && __has_include(<nvtx3/nvToolsExt.h>)
 #include <cuda.h>
@@ -90,6 +91,39 @@ SAME(NVTX_CORE2_RANGE_POP, NVTX_CBID_CORE2_DomainRangePop);
 SAME(NVTX_CORE2_DOMAIN_CREATE, NVTX_CBID_CORE2_DomainCreateA);
 SAME(sizeof(nvtx_callbacks), sizeof(NvtxExportTableCallbacks));
 SAME(sizeof(nvtx_version), sizeof(NvtxExportTableVersionInfo));
+
+#if __has_include(<nccl.h>)
+#include <nccl.h>
+
+SAME(sizeof(nccl_id), sizeof(ncclUniqueId));
+SAME_FIELD(nccl_config, size, ncclConfig_t, size);
+SAME_FIELD(nccl_config, magic, ncclConfig_t, magic);
+SAME_FIELD(nccl_config, version, ncclConfig_t, version);
+SAME_FIELD(nccl_config, blocking, ncclConfig_t, blocking);
+SAME_FIELD(nccl_config, max_ctas, ncclConfig_t, maxCTAs);
+SAME_FIELD(nccl_config, net_name, ncclConfig_t, netName);
+SAME_FIELD(nccl_config, comm_name, ncclConfig_t, commName);
+SAME_FIELD(nccl_config, nvlink_centric_sched, ncclConfig_t, nvlinkCentricSched);
+SAME(NCCL_UNDEFINED, NCCL_CONFIG_UNDEF_INT);
+SAME(NCCL_IN_PROGRESS, ncclInProgress);
+SAME(NCCL_WINDOW_SYMMETRIC, NCCL_WIN_COLL_SYMMETRIC);
+SAME(NCCL_WINDOW_ALIGNMENT, NCCL_WIN_REQUIRED_ALIGNMENT);
+SAME(NCCL_SUM, ncclSum);
+SAME(NCCL_PROD, ncclProd);
+SAME(NCCL_MAX, ncclMax);
+SAME(NCCL_MIN, ncclMin);
+SAME(NCCL_MEAN, ncclAvg);
+SAME(NCCL_INT8, ncclInt8);
+SAME(NCCL_UINT8, ncclUint8);
+SAME(NCCL_INT32, ncclInt32);
+SAME(NCCL_UINT32, ncclUint32);
+SAME(NCCL_INT64, ncclInt64);
+SAME(NCCL_UINT64, ncclUint64);
+SAME(NCCL_FLOAT16, ncclFloat16);
+SAME(NCCL_FLOAT32, ncclFloat32);
+SAME(NCCL_FLOAT64, ncclFloat64);
+SAME(NCCL_BFLOAT16, ncclBfloat16);
+#endif
 
 int main(void)
 {

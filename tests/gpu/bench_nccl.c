@@ -1,6 +1,6 @@
 /* all_reduce of f32 beside ncclAllReduce, plain and on symmetric windows, by turns in one
  * run: bench_nccl [RANKS [LIBRARY]]. Threads are ranks, each with a stream; under `oriel run`
- * processes as well. All share one GPU. */
+ * processes as well. All share one GPU. With ORIEL_FABRIC=nccl oriel too works on the windows. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -93,25 +93,26 @@ static void report(const oriel_comm *comm, timing_way *ways, int graphs, size_t 
         us[w] = 1e6 * timing_median(ways[w].seconds, TIMING_SAMPLES);
         timing_print(comm, &ways[w], graphs, bytes);
     }
-    printf("bench beside NCCL: %d ranks in %d processes, %s %9zu bytes: %7.2f us; NCCL %7.2f, "
+    printf("bench beside NCCL%s: %d ranks in %d processes, %s %9zu bytes: %7.2f us; NCCL %7.2f, "
            "on windows %7.2f; %.2f of the better\n",
-           comm->size, comm->num_processes, timing_way_text(graphs), bytes, us[0], us[1], us[2],
-           us[0] / fmin(us[1], us[2]));
+           comm->wants_nccl ? ", on its windows" : "", comm->size, comm->num_processes,
+           timing_way_text(graphs), bytes, us[0], us[1], us[2], us[0] / fmin(us[1], us[2]));
     fflush(stdout);
 }
 
 static void take(oriel_comm *comm, int rank, struct way *args, timing_way *ways, int graphs,
                  size_t bytes, int pass, cu_stream stream)
 {
-    static const timing_way empty[WAYS] = {
-        {.op = "all_reduce", .fields = ", \"beside\": \"nccl\"", .call = call},
-        {.op = "nccl all_reduce", .fields = ", \"memory\": \"plain\"", .call = call},
-        {.op = "nccl all_reduce", .fields = ", \"memory\": \"window\"", .call = call},
-    };
+    static const char *const ops[WAYS] = {"all_reduce", "nccl all_reduce", "nccl all_reduce"};
+    static const char *const fields[2][WAYS] = {
+        {", \"beside\": \"nccl\"", ", \"memory\": \"plain\"", ", \"memory\": \"window\""},
+        {", \"beside\": \"nccl\", \"fabric\": \"nccl\"",
+         ", \"memory\": \"plain\", \"fabric\": \"nccl\"",
+         ", \"memory\": \"window\", \"fabric\": \"nccl\""}};
     const int count = TIMING_SAMPLES / PASSES;
 
     for (int w = 0; w < WAYS && pass == 0; w++)
-        ways[w] = empty[w];
+        ways[w] = (timing_way){.op = ops[w], .fields = fields[comm->wants_nccl][w], .call = call};
     for (int w = 0; w < WAYS; w++) {
         args[w].bytes = bytes;
         ways[w].arg = &args[w];
@@ -164,6 +165,10 @@ static void body(oriel_comm *comm, int rank, void *arg)
         args[w].send = gpu_pointer(plain[0].base);
         args[w].recv = gpu_pointer(plain[1].base);
     }
+    if (comm->wants_nccl) {
+        args[0].send = windows[0].at;
+        args[0].recv = windows[1].at;
+    }
     check_all(comm, rank, args, stream, host);
     measure(comm, rank, args, stream);
     for (int i = 0; i < 2; i++)
@@ -180,8 +185,8 @@ int main(int argc, char **argv)
     /* A kernel that spins must not wait for one whose code the driver has yet to load. */
     setenv("CUDA_MODULE_LOADING", "EAGER", 0);
     gpu_open();
+    nccl_open(argc > 2 ? argv[2] : "libnccl.so.2");
     comm = gpu_comm(ranks, 20.0);
-    nccl_open(argc > 2 ? argv[2] : "libnccl.so.2", comm->size);
     ranks_run(comm, body, NULL);
     CHECK_OK(oriel_comm_destroy(comm));
     return 0;

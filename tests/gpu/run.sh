@@ -76,11 +76,33 @@ c_part() {
     try hard_mps_3 "$build/oriel" run -n 3 -- "$build/tests/hard"
     ORIEL_DIRECT=0 try hard_staged_2 "$build/oriel" run -n 2 -- "$build/tests/hard"
     mps_stop
+    nccl_part
     with_mps_of_its_own killed mps_killed
     with_mps_of_its_own killed mps_killed_busy busy
     try sliced_2 "$build/oriel" run -n 2 -- "$build/tests/ops" 1 1 1
     killed sliced_killed
     killed sliced_killed_busy busy
+}
+
+# The same programs on the nccl fabric, and its own.
+nccl_part() {
+    export ORIEL_FABRIC=nccl ORIEL_NCCL="${NCCL_LIB:-libnccl.so.2}"
+    try nccl_2 "$build/tests/nccl" 2
+    try nccl_4 "$build/tests/nccl" 4
+    try nccl_threads_4 "$build/tests/ops" 4
+    try nccl_kernel_4 "$build/tests/kernel" "$here/../.." 4
+    mps_start
+    try nccl_mps_2 "$build/oriel" run -n 2 -- "$build/tests/nccl" 1
+    try nccl_mps_2x2 "$build/oriel" run -n 2 -- "$build/tests/nccl" 2
+    try nccl_mps_leave "$build/oriel" run -n 2 -- "$build/tests/nccl" 1 leave
+    try nccl_mps_shared_2 "$build/oriel" run -n 2 -- "$build/tests/ops" 1 1
+    try nccl_mps_shared_2x2 "$build/oriel" run -n 2 -- "$build/tests/ops" 2 1
+    try nccl_mps_kernel_2 "$build/oriel" run -n 2 -- "$build/tests/kernel" "$here/../.." 1
+    try nccl_hard_mps_2 "$build/oriel" run -n 2 -- "$build/tests/hard"
+    mps_stop
+    with_mps_of_its_own killed nccl_mps_killed
+    with_mps_of_its_own killed nccl_mps_killed_busy busy
+    unset ORIEL_FABRIC ORIEL_NCCL
 }
 
 with_mps_of_its_own() {
@@ -146,6 +168,9 @@ jax_part() {
     random 4 2
     random 8 3
     jax_nccl jax_overlap_2 2 jax_overlap.py
+    ORIEL_FABRIC=nccl jax_nccl nccl_jax_ops_2 2 jax_ops.py
+    ORIEL_FABRIC=nccl jax_nccl nccl_jax_kernel_2 2 jax_kernel.py
+    ORIEL_FABRIC=nccl jax_nccl nccl_jax_replay_2 2 jax_replay.py
     # Room for NCCL's CTAs, 32 of each rank, beside all of oriel's.
     ORIEL_GPU_CTAS=64 jax_nccl jax_overlap_reserve_2 2 jax_overlap.py 1000
     ORIEL_NCCL_COMM=xla jax_nccl jax_borrow_2 2 jax_borrow.py
@@ -193,12 +218,15 @@ bench_part() {
     try bench_4 "$build/tests/bench" 4
     try bench_nccl_2 "$build/tests/bench_nccl" 2 "${NCCL_LIB:-libnccl.so.2}"
     try bench_nccl_4 "$build/tests/bench_nccl" 4 "${NCCL_LIB:-libnccl.so.2}"
+    ORIEL_FABRIC=nccl try bench_nccl_fabric_2 "$build/tests/bench_nccl" 2 "${NCCL_LIB:-libnccl.so.2}"
+    ORIEL_FABRIC=nccl try bench_nccl_fabric_4 "$build/tests/bench_nccl" 4 "${NCCL_LIB:-libnccl.so.2}"
     try bench_kernel_2 "$build/tests/kernel" "$here/../.." 2 1
     try bench_kernel_4 "$build/tests/kernel" "$here/../.." 4 1
     try bench_sms_2 "$build/tests/sms" 2
     mps_start
     try bench_kernel_mps_2 "$build/oriel" run -n 2 -- "$build/tests/kernel" "$here/../.." 1 1
     try bench_mps_2 "$build/oriel" run -n 2 -- "$build/tests/bench" 1 1
+    ORIEL_FABRIC=nccl try bench_nccl_fabric_mps_2 "$build/oriel" run -n 2 -- "$build/tests/bench_nccl" 1 "${NCCL_LIB:-libnccl.so.2}"
     try bench_nccl_mps_2 "$build/oriel" run -n 2 -- "$build/tests/bench_nccl" 1 "${NCCL_LIB:-libnccl.so.2}"
     mps_stop
 }

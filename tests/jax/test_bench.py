@@ -255,10 +255,11 @@ def test_bars_of_a_gpu(tmp_path):
         ranks = {"ranks": 2, "processes": 1 if way != "jit" else 2}
         return {"op": op, "way": way, "bytes": nbytes, "us": us} | ranks | more
 
-    def beside(way, nbytes, ours, plain, window):
-        return [sample("all_reduce", way, nbytes, [ours, 1.0, 99.0], beside="nccl"),
-                sample("nccl all_reduce", way, nbytes, [plain] * 3, memory="plain"),
-                sample("nccl all_reduce", way, nbytes, [window] * 3, memory="window")]  # fmt: skip
+    def beside(way, nbytes, ours, plain, window, **more):
+        return [sample("all_reduce", way, nbytes, [ours, 1.0, 99.0], beside="nccl", **more),
+                sample("nccl all_reduce", way, nbytes, [plain] * 3, memory="plain", **more),
+                sample("nccl all_reduce", way, nbytes, [window] * 3, memory="window", **more),
+                ]  # fmt: skip
 
     samples = [
         *beside("calls", 4096, 6.0, 11.0, 10.0),
@@ -266,6 +267,8 @@ def test_bars_of_a_gpu(tmp_path):
         *beside("calls", 256 << 10, 9.0, 10.0, 10.0),  # no bar
         *beside("calls", 1 << 20, 6.6, 10.0, 20.0),
         *beside("graph", 256 << 20, 300.0, 600.0, 800.0),
+        *beside("calls", 64 << 10, 6.5, 1.0, 10.0, fabric="nccl"),
+        *beside("graph", 256 << 10, 10.1, 1.0, 10.0, fabric="nccl"),
         sample("jax all_reduce", "jit", 1024, [8.0] * 3),
         sample("jax copy", "jit", 1024, [1.0] * 3),
         sample("jax psum", "jit", 1024, [8.0] * 3),
@@ -284,6 +287,8 @@ def test_bars_of_a_gpu(tmp_path):
     assert verdicts == [
         ("all_reduce, calls", "met"), ("all_reduce, calls", "MISSED"),
         ("all_reduce, graph", "MISSED"), ("all_reduce, graph", "met"),
+        ("all_reduce on nccl, calls", "met"),
+        ("all_reduce on nccl, graph", "MISSED"),
         ("all_reduce in jit", "met"), ("all_reduce in jit", "MISSED"),
         ("example's, jit", "met"), ("initialize of all_reduce", "MISSED")]  # fmt: skip
     assert "0.60" in lines[0] and "0.66" in lines[1] and "0.50" in lines[2]

@@ -118,6 +118,8 @@ way                      | way    | |
 registrar                | registrar | |
 registrar-graph          | registrar | GRAPH=1 |
 registrar-graph-other    | registrar | GRAPH=1 OTHER=1 |
+rounds                   | rounds | |
+rounds-three             | rounds | -DN=3 CALLS=1 |
 appoint                  | appoint | |
 appoint-late             | appoint | DEADLINES=2 ABSENT=1 |
 appoint-off              | appoint | STRANGER=1 DEADLINES=2 ABSENT=1 |
@@ -288,6 +290,13 @@ STALE_STATES_ARE_MARKED | GRAPH=1 | touch
 GENERATIONS_ARE_NEW     | GRAPH=1 OTHER=1 | touch
 CLEARED_BEFORE_TOLD     | GRAPH=1 | touch
 FREE_WHEN_ALL_KNOW      | | touch
+ROWS
+    mutants rounds <<'ROWS'
+LOCKS_ARE_TRIED         | | return
+ENTER_WHEN_ALL_READY    | | return
+READY_HOLDS_LOCK        | | freed
+READY_IS_FOLLOWED       | | return
+LEAD_CANCELS_AT_END     | | return
 ROWS
     mutants appoint <<'ROWS'
 COUNTED_UNDER_LOCK      | | return

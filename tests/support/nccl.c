@@ -23,24 +23,11 @@ static void skip(const char *library, const char *why)
     exit(77);
 }
 
-/* Before the library reads them. Kernels that cannot all be resident together wait for
- * each other for ever. */
-static void set_environment(int size)
-{
-    char ctas[16];
-    int each = CTAS_OF_GPU / size;
-
-    setenv("NCCL_MULTI_RANK_GPU_ENABLE", "1", 0);
-    snprintf(ctas, sizeof ctas, "%d", each < CTAS_MOST ? each : CTAS_MOST);
-    if (size > 2)
-        setenv("NCCL_MAX_CTAS", ctas, 0);
-}
-
-void nccl_open(const char *library, int size)
+void nccl_open(const char *library)
 {
     const nccl_library *opened;
 
-    set_environment(size);
+    setenv("NCCL_MULTI_RANK_GPU_ENABLE", "1", 0); /* before the library reads it */
     setenv("ORIEL_NCCL", library, 1);
     CHECK_OK(oriel_config_load());
     if (oriel_nccl_open(&opened) != ORIEL_OK)
@@ -50,16 +37,29 @@ void nccl_open(const char *library, int size)
         skip(library, "NCCL before 2.30 refuses ranks that share a GPU");
 }
 
+/* Kernels that cannot all be resident together wait for each other for ever. */
+static nccl_config config_of(int size)
+{
+    nccl_config config = oriel_nccl_config();
+    int each = CTAS_OF_GPU / size;
+
+    config.blocking = 1;
+    if (size > 2)
+        config.max_ctas = each < CTAS_MOST ? each : CTAS_MOST;
+    return config;
+}
+
 nccl_comm nccl_comm_of(oriel_comm *comm, int rank)
 {
     oriel_group *world = oriel_comm_world(comm);
+    nccl_config config = config_of(oriel_group_size(world));
     nccl_id id = {{0}};
     nccl_comm made;
 
     if (rank == 0)
         CHECK_NCCL(nccl.id_make(&id));
     CHECK_OK(oriel_broadcast(world, rank, &id, &id, sizeof id, ORIEL_U8, 0));
-    CHECK_NCCL(nccl.comm_create(&made, oriel_group_size(world), id, rank, NULL));
+    CHECK_NCCL(nccl.comm_create(&made, oriel_group_size(world), id, rank, &config));
     return made;
 }
 

@@ -10,9 +10,9 @@ extern nccl_library nccl;
 #define CHECK_NCCL(call) nccl_check(__FILE__, __LINE__, #call, (call))
 void nccl_check(const char *file, int line, const char *what, int result);
 
-/* Opens the library, once per process; `size` ranks will share the GPU. Where it is missing
- * or too old the program ends as skipped. */
-void nccl_open(const char *library, int size);
+/* Opens the library, once per process. Where it is missing or too old the program ends as
+ * skipped. */
+void nccl_open(const char *library);
 /* Collective over the ranks of `comm`: NCCL's communicator of the same ranks. */
 nccl_comm nccl_comm_of(oriel_comm *comm, int rank);
 
