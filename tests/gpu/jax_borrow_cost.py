@@ -1,7 +1,8 @@
 """What a communicator costs: jax_borrow_cost.py [psum]. One JSON row from rank 0: seconds of
-init, of the first execution and of a later one, and the memory of the GPU that all processes
-together use then. With psum the program has one of XLA's own collectives too. Run it with
-ORIEL_NCCL_COMM=none, with xla, and with ORIEL_FABRIC=nccl, on a GPU that does nothing else."""
+init and of the first execution, the memory of the GPU that all processes together use then, and
+microseconds of an execution with one small call, and of a large call in a chain. With psum the
+program has one of XLA's own collectives too. Run it with ORIEL_NCCL_COMM=none, with xla, and with
+ORIEL_FABRIC=nccl, on a GPU that does nothing else."""
 
 import json
 import os
@@ -15,7 +16,7 @@ import oriel
 from jax import lax
 from jax_common import own, row, sharded, spread, start
 
-COUNT = 1 << 20
+COUNT = 1 << 20  # of the first execution
 
 
 def used():
@@ -32,30 +33,48 @@ def timed(function):
     return time.monotonic() - began, result
 
 
+def per_execution(mesh, count, calls, executions):
+    """Microseconds of a program with so many calls, one after the other."""
+
+    def program(v):
+        for _ in range(calls):
+            v = oriel.all_reduce(v, "x", "max")
+        return v
+
+    x = spread(mesh, np.ones((oriel.size(), count), np.float32))
+    step = sharded(mesh, program, check_vma=False)
+    for _ in range(30):  # until buffers are mapped
+        jax.block_until_ready(step(x))
+        time.sleep(0.005)
+    took, _ = timed(lambda: jax.block_until_ready([step(x) for _ in range(executions)][-1]))
+    return round(took / executions * 1e6, 1)
+
+
 def main(with_psum):
     init_s, mesh = timed(lambda: start(timeout=60))
     after_init = used()
 
     def program(v):
+        # One after the other: side by side their kernels might not all find room.
         total = oriel.all_reduce(v, "x")
-        return total + lax.psum(v, "x") if with_psum else total
+        return lax.psum(total, "x") if with_psum else total
 
-    host = np.ones((oriel.size(), COUNT), np.float32)
-    x = spread(mesh, host)
+    x = spread(mesh, np.ones((oriel.size(), COUNT), np.float32))
     step = sharded(mesh, program, check_vma=False).lower(x).compile()
     first_s, y = timed(lambda: jax.block_until_ready(step(x)))
-    np.testing.assert_array_equal(own(y), (2 if with_psum else 1) * oriel.size())
-    for _ in range(200):
+    np.testing.assert_array_equal(own(y), oriel.size() ** (2 if with_psum else 1))
+    for _ in range(100):
         y = jax.block_until_ready(step(x))
-    later_s, _ = timed(lambda: jax.block_until_ready([step(x) for _ in range(100)]))
-    jax.block_until_ready(step(x))
+    used_mib = used()
+    small_us = per_execution(mesh, 256, 1, 500)
+    large_us = per_execution(mesh, 4 << 20, 20, 20) / 20
     if oriel.rank() == 0:
         print("cost " + json.dumps({
             "communicator": os.environ.get("ORIEL_NCCL_COMM", "auto"),
             "fabric": os.environ.get("ORIEL_FABRIC", "auto"), "psum": with_psum,
-            "ranks": oriel.size(), "bytes": 4 * COUNT, "init_s": round(init_s, 3),
-            "first_s": round(first_s, 3), "later_us": round(later_s * 1e4, 1),
-            "init_mib": after_init, "used_mib": used()}), flush=True)
+            "ranks": oriel.size(), "init_s": round(init_s, 3), "first_s": round(first_s, 3),
+            "init_mib": after_init, "used_mib": used_mib, "small_us": small_us,
+            "large_us": round(large_us, 1)}), flush=True)
     jax.block_until_ready(oriel.all_reduce(jax.numpy.zeros(1)))  # all stay until it is measured
     oriel.finalize()
     row("end")
