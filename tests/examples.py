@@ -145,4 +145,7 @@ def suite_examples(session):
         *run_mpirun(session),
         *run_kernels(session),
         *run_host_function(session),
+        run_python(session, "11_ways", "ways.py", processes=2,
+                   lines=[r"auto +right, \d+ us", r"peer +right, \d+ us",
+                          "lsa +not here: all_reduce via 'lsa' needs ranks that are GPUs; .*"]),
     ]

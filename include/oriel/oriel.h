@@ -300,6 +300,31 @@ ORIEL_API oriel_status oriel_request_wait(oriel_request *request);
 ORIEL_API oriel_status oriel_all_reduce_on(oriel_group *group, int rank, const void *send,
                                            void *recv, size_t count, oriel_dtype dtype,
                                            oriel_redop op, void *stream);
+
+/* How an all-reduce moves its data. All but ORIEL_VIA_NCCL and the two of multicast give the
+ * same bits; those sum in an order of their own. */
+typedef enum oriel_via {
+    ORIEL_VIA_AUTO = 0,    /* oriel chooses, as in oriel_all_reduce_on */
+    ORIEL_VIA_PEER,        /* oriel's kernels, on addresses that the driver gives; no NCCL */
+    ORIEL_VIA_NCCL,        /* ncclAllReduce, on a stream of oriel's between two events */
+    ORIEL_VIA_LSA,         /* a kernel that finds its peers in NCCL's window, and meets them in
+                              NCCL's LSA barrier */
+    ORIEL_VIA_SYM_PEER,    /* oriel's kernels, on addresses of an NCCL window */
+    ORIEL_VIA_MULTICAST,   /* NVSwitch sums in a multicast object of oriel's; no NCCL */
+    ORIEL_VIA_SYM_MULTIMEM /* NVSwitch sums in an NCCL window */
+} oriel_via;
+enum { ORIEL_VIA_COUNT = ORIEL_VIA_SYM_MULTIMEM + 1 };
+/* As oriel_all_reduce_on, by the way that is named, which must be the same on all members. One
+ * that is not to be had here fails at once with ORIEL_ERR_UNSUPPORTED, and says what is
+ * missing. */
+ORIEL_API oriel_status oriel_all_reduce_via_on(oriel_group *group, int rank, const void *send,
+                                               void *recv, size_t count, oriel_dtype dtype,
+                                               oriel_redop op, oriel_via via, void *stream);
+/* Local: whether such a call could be made, and if not, why; the same on all members. */
+ORIEL_API oriel_status oriel_via_check(const oriel_group *group, oriel_via via, oriel_dtype dtype,
+                                       oriel_redop op);
+ORIEL_API const char *oriel_via_name(oriel_via via);
+
 ORIEL_API oriel_status oriel_all_gather_on(oriel_group *group, int rank, const void *send,
                                            void *recv, size_t count, oriel_dtype dtype,
                                            void *stream);

@@ -21,7 +21,7 @@ from oriel import _threads
 
 _threads.reserve()
 
-from oriel._all_reduce import all_reduce  # noqa: E402  (after the reservation)
+from oriel._all_reduce import all_reduce, all_reduce_ways  # noqa: E402  (after the reservation)
 from oriel._barrier import barrier  # noqa: E402
 from oriel._exchange import all_to_all, broadcast, permute  # noqa: E402
 from oriel._gather import all_gather, reduce_scatter  # noqa: E402
@@ -46,6 +46,7 @@ __all__ = [
     "Status",
     "all_gather",
     "all_reduce",
+    "all_reduce_ways",
     "all_to_all",
     "barrier",
     "broadcast",

@@ -3,13 +3,17 @@
 import jax
 from jax import lax
 
-from oriel import _compat, _primitive, _reduction
+from oriel import _compat, _lib, _primitive, _reduction, _world
 from oriel._primitive import Operation
 
 _operation = Operation("all_reduce")
 
+# oriel_via
+VIAS = ("auto", "peer", "nccl", "lsa", "sym_peer", "multicast", "sym_multimem")
+_ON_CPUS = ("auto", "peer")
 
-def all_reduce(x, axis_name=None, op="sum"):
+
+def all_reduce(x, axis_name=None, op="sum", *, via=None, memory_space=None):
     """Reduces every array of the pytree `x` over the devices of mesh axes.
 
     Inside jax.shard_map it is lax.psum (op="sum"), lax.pmean ("mean"), lax.pmax
@@ -22,17 +26,73 @@ def all_reduce(x, axis_name=None, op="sum"):
 
     Without `axis_name`, outside shard_map, in a program of one device with one
     device per process, it reduces over the whole world.
+
+    `via` names the way on GPUs: "peer" (oriel's kernels on addresses of peers),
+    "nccl" (ncclAllReduce, on oriel's communicator or on XLA's), "lsa" (a kernel
+    on NCCL's window and its barrier), "sym_peer" (oriel's kernels on NCCL's
+    window), "multicast" and "sym_multimem" (the switch sums). By default oriel chooses.
+    One that is not to be had raises, and says what is missing. The order of
+    sums in "nccl" and the last two is not oriel's. All devices must name the
+    same. `memory_space="collective"` has XLA place operand and result where it
+    places those of its own symmetric collectives (jaxlib 0.10 or newer; no
+    effect on CPUs).
     """
     if op == "mean":
-        return _reduction.mean_of(all_reduce(x, axis_name, "sum"), axis_name)
+        total = all_reduce(x, axis_name, "sum", via=via, memory_space=memory_space)
+        return _reduction.mean_of(total, axis_name)
     _reduction.check_op(op)
+    how = _check_via(via), _check_space(memory_space)
     if axis_name is None:
         _primitive.find_axes("all_reduce", None)
-        return jax.tree.map(lambda leaf: _bind(_checked(leaf, op), None, op), x)
+        return jax.tree.map(lambda leaf: _bind(_checked(leaf, op), None, op, how), x)
     dims, names = _split_axes(axis_name)
     if not dims and not names:
         return x
-    return jax.tree.map(lambda leaf: _reduce(_checked(leaf, op), dims, names, op), x)
+    return jax.tree.map(lambda leaf: _reduce(_checked(leaf, op), dims, names, op, how), x)
+
+
+def all_reduce_ways():
+    """What all_reduce takes as `via`: for each name None if it is to be had in this world, else
+    the sentence that says what is missing. Whether XLA lends its communicator to "nccl" where
+    oriel has none is seen only when a program runs."""
+    ways = {}
+    for via in VIAS:
+        try:
+            _check_via(via, may_borrow=False)
+            ways[via] = None
+        except (ValueError, _lib.OrielError) as error:
+            ways[via] = str(error)
+    return ways
+
+
+def _check_via(via, may_borrow=True):
+    if via is None:
+        return "auto"
+    if via not in VIAS:
+        raise ValueError(f"via must be one of {', '.join(VIAS)}; got {via!r}")
+    world = _world.current()
+    if world.platform == "cpu" and via not in _ON_CPUS:
+        raise ValueError(
+            f"all_reduce via {via!r} needs ranks that are GPUs; this world has CPUs, where "
+            f"{' and '.join(map(repr, _ON_CPUS))} are possible"
+        )
+    if world.platform == "cpu":
+        return "auto"
+    if via == "nccl" and may_borrow and _primitive.may_borrow():
+        return via
+    # Of f32 sums, which all ways have; what is missing for others the call itself says.
+    group = _lib.load().oriel_comm_world(world.comm)
+    _lib.call("oriel_via_check", group, VIAS.index(via), _F32, _reduction.CODES["sum"])
+    return via
+
+
+_F32 = 11  # oriel_dtype
+
+
+def _check_space(memory_space):
+    if memory_space not in (None, "collective"):
+        raise ValueError(f"memory_space must be None or 'collective'; got {memory_space!r}")
+    return memory_space
 
 
 def _checked(leaf, op):
@@ -47,23 +107,24 @@ def _split_axes(axis_name):
     return tuple(a for a in axes if isinstance(a, int)), _compat.without_hidden_axes(names)
 
 
-def _reduce(x, dims, names, op):
+def _reduce(x, dims, names, op, how):
     if op == "sum" and not isinstance(x, jax.core.Tracer):
         return lax.psum(x, dims + names)  # the same on all devices: size * x
     if dims:
         x = _reduction.over_dims(x, dims, op)
-    return _bind(_primitive.make_varying(x, names), names, op) if names else x
+    return _bind(_primitive.make_varying(x, names), names, op, how) if names else x
 
 
-def _bind(x, axes, op, invariant=None):
-    """`axes` of None is the world. `invariant`: the result has a type that does
-    not vary over the axes, which decides the transpose, as in lax."""
+def _bind(x, axes, op, how, invariant=None):
+    """`axes` of None is the world. `how`: (via, memory_space). `invariant`: the
+    result has a type that does not vary over the axes, which decides the
+    transpose, as in lax."""
     if invariant is None:
         invariant = axes is not None and _compat.checks_varying()
-    return _operation.bind(x, axes=axes, op=op, invariant=invariant)
+    return _operation.bind(x, axes=axes, op=op, how=how, invariant=invariant)
 
 
-def _abstract_eval(aval, *, axes, op, invariant):
+def _abstract_eval(aval, *, axes, op, how, invariant):
     if axes is None:
         return aval.update(weak_type=False), set()
     mesh_axes, vmap_axes = _primitive.split_mapped(axes)
@@ -74,40 +135,50 @@ def _abstract_eval(aval, *, axes, op, invariant):
     return aval, effects
 
 
-def _jvp(primals, tangents, *, axes, op, invariant):
+def _jvp(primals, tangents, *, axes, op, how, invariant):
     _reduction.check_differentiable("all_reduce", op)
     (x,), (t,) = primals, tangents
-    return _bind(x, axes, op, invariant), _bind(t, axes, op, invariant)
+    return _bind(x, axes, op, how, invariant), _bind(t, axes, op, how, invariant)
 
 
-def _transpose(cotangent, x, *, axes, op, invariant):
+def _transpose(cotangent, x, *, axes, op, how, invariant):
     if not invariant:
         # As lax.psum does: the result is a copy on each device, and the
         # cotangents of the copies add up.
-        return (_bind(cotangent, axes, op, invariant),)
+        return (_bind(cotangent, axes, op, how, invariant),)
     mesh_axes, vmap_axes = _primitive.split_mapped(axes)
     if mesh_axes:
         cotangent = lax.pcast(cotangent, mesh_axes, to="varying")
     if vmap_axes:
-        cotangent = _bind(cotangent, vmap_axes, op, invariant)
+        cotangent = _bind(cotangent, vmap_axes, op, how, invariant)
     return (cotangent,)
 
 
-def _batch(axis_data, args, dims, *, axes, op, invariant):
+def _batch(axis_data, args, dims, *, axes, op, how, invariant):
     (x,), (dim,) = args, dims
     if axes is not None and axis_data.name in axes:
         x, dim = _reduction.over_batch(x, dim, axis_data.size, op), None
         axes = tuple(name for name in axes if name != axis_data.name)
         if not axes:
             return x, dim
-    return _bind(x, axes, op, invariant), dim
+    return _bind(x, axes, op, how, invariant), dim
 
 
-def _lower(ctx, x, *, axes, op, invariant):
+def _lower(ctx, x, *, axes, op, how, invariant):
     groups = _operation.groups(ctx, _primitive.in_mesh_order(ctx, axes))
     if _primitive.is_copy(ctx, groups):
         return [x]
-    return _operation.call(ctx, [x], groups, reduce=_reduction.CODES[op])
+    via, space = how
+    return _operation.call(
+        ctx,
+        [x],
+        groups,
+        target="all_reduce_nccl" if via == "nccl" else None,
+        space=space,
+        communicates=via == "nccl",
+        reduce=_reduction.CODES[op],
+        via=VIAS.index(via),
+    )
 
 
 _operation.define(_abstract_eval, _batch, _lower, jvp=_jvp, linear=_transpose)

@@ -119,6 +119,8 @@ _PROTOTYPES = {
     "oriel_comm_local_size": (_INT, (_HANDLE,)),
     "oriel_comm_process": (_INT, (_HANDLE,)),
     "oriel_comm_num_processes": (_INT, (_HANDLE,)),
+    "oriel_comm_world": (_HANDLE, (_HANDLE,)),
+    "oriel_via_check": (_INT, (_HANDLE, _INT, _INT, _INT)),
     "oriel_window_create": (_INT, (_HANDLE, ctypes.c_size_t, _OUT)),
     "oriel_window_ptr": (_INT, (_HANDLE, _INT, _OUT)),
     "oriel_ffi_attach": (_INT, (_HANDLE, ctypes.POINTER(_INT), _INT)),

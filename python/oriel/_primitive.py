@@ -213,11 +213,20 @@ class Operation:
         _compat.lower_per_devices(self._context)
 
     def call(
-        self, ctx, operands, groups, aliases=None, target=None, communicates=False, **attributes
+        self,
+        ctx,
+        operands,
+        groups,
+        aliases=None,
+        target=None,
+        space=None,
+        communicates=False,
+        **attributes,
     ):
         """The custom call of a lowering rule. src/ffi/ffi.h says what it carries;
         `aliases` maps operands to results that share their memory, `target` is another
-        name than the operation's. What `communicates` uses NCCL's communicator itself."""
+        name than the operation's; `space` is the memory space of the first operand and the
+        first result. What `communicates` uses NCCL's communicator itself."""
         module, site = _Sites.of(ctx.module_context).next()
         _lib.load().oriel_ffi_lowering(module, site)
         numbers = {
@@ -232,7 +241,9 @@ class Operation:
         if places is not None:
             target += "_borrowing"
             numbers |= {"places": places, "communicates": int(communicates)}
-        return jax.ffi.ffi_lowering(target, operand_output_aliases=aliases)(
+        return jax.ffi.ffi_lowering(
+            target, operand_output_aliases=aliases, extra_attributes=_in_space(space)
+        )(
             ctx,
             *operands,
             groups=_as_attribute(groups),
@@ -254,14 +265,19 @@ class Operation:
         return np.arange(_world.current().size)[None]
 
 
+def may_borrow():
+    """Whether calls that need NCCL's communicator use XLA's."""
+    choice = _lib.option("ORIEL_NCCL_COMM")
+    return choice == "xla" or choice == "auto" and _lib.option("ORIEL_FABRIC") != "nccl"
+
+
 def _places_to_borrow(ctx, groups, communicates):
     """Where the ranks of `groups` are in the program's list of devices, by which XLA knows
     whom a communicator joins; None: the call borrows none."""
-    choice = _lib.option("ORIEL_NCCL_COMM")
     mesh = getattr(ctx.module_context.axis_context, "mesh", None)
     if _world.current().platform != "gpu" or mesh is None or groups.shape[1] == 1:
         return None
-    if choice != "xla" and not (communicates and choice == "auto"):
+    if _lib.option("ORIEL_NCCL_COMM") != "xla" and not (communicates and may_borrow()):
         return None
     place_of = {rank: place for place, rank in enumerate(_world.current().ranks_of(mesh).flat)}
     return np.vectorize(place_of.__getitem__, otypes=[np.int64])(groups)
@@ -288,6 +304,18 @@ def lower_copy(ctx, x):
 def lower_here(ctx, function, x):
     """`function`, which communicates nothing, as part of a lowering rule."""
     return mlir.lower_fun(function, multiple_results=False)(ctx, x)
+
+
+_COLLECTIVE = "{0:1}"  # the first, in XLA's memory space 1
+
+
+def _in_space(space):
+    """What tells XLA's colouring of buffers where those of a custom call belong."""
+    if space is None:
+        return None
+    text = mlir.ir.StringAttr.get(_COLLECTIVE)
+    names = ("operands_memory_spaces", "results_memory_spaces")
+    return {"mhlo.frontend_attributes": mlir.ir.DictAttr.get({name: text for name in names})}
 
 
 def _as_attribute(value):

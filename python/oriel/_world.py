@@ -295,6 +295,11 @@ _HANDLERS = {
 }
 
 
+# Custom calls that graphs have no part in: a person's function, which may do anything; and
+# NCCL's, which keeps a communicator for as long as there is a graph that calls it.
+_UNCAPTURED = ("op", "all_reduce_nccl")
+
+
 def _register(backend):
     """Tells XLA about the custom calls; once per process and backend."""
     if backend in _registered:
@@ -316,9 +321,9 @@ def _register(backend):
         },
         platform=platform,
     )
-    for name in (*_lib.OPERATIONS, "op"):
+    for name in (*_lib.OPERATIONS, *_UNCAPTURED):
         handlers = {stage: capsule(getattr(lib, f"{prefix}_{stage}")) for stage in stages}
-        if name == "op":
+        if name in _UNCAPTURED:
             handlers["execute"] = capsule(getattr(lib, f"{prefix}_{execute_op}"))
         jax.ffi.register_ffi_target(f"oriel_{name}", handlers, platform=platform)
         if borrowing := {stage: capsule(getattr(lib, f"{prefix}_{stage}")) for stage in more}:

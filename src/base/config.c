@@ -457,6 +457,11 @@ const char *oriel_config_string(enum oriel_option_id id)
     return values[id].text;
 }
 
+const char *oriel_config_choice(enum oriel_option_id id, int number)
+{
+    return table[id].choice != NULL ? table[id].choice(number) : NULL;
+}
+
 double oriel_config_number(enum oriel_option_id id)
 {
     double number;

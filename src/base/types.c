@@ -26,6 +26,16 @@ static const char *const redops[ORIEL_REDOP_COUNT] = {
     [ORIEL_MAX] = "max",
 };
 
+static const char *const vias[ORIEL_VIA_COUNT] = {
+    [ORIEL_VIA_AUTO] = "auto",
+    [ORIEL_VIA_PEER] = "peer",
+    [ORIEL_VIA_NCCL] = "nccl",
+    [ORIEL_VIA_LSA] = "lsa",
+    [ORIEL_VIA_SYM_PEER] = "sym_peer",
+    [ORIEL_VIA_MULTICAST] = "multicast",
+    [ORIEL_VIA_SYM_MULTIMEM] = "sym_multimem",
+};
+
 const char *oriel_version(void)
 {
     return ORIEL_VERSION_STRING;
@@ -44,4 +54,9 @@ size_t oriel_dtype_size(oriel_dtype dtype)
 const char *oriel_redop_name(oriel_redop op)
 {
     return (unsigned)op < ORIEL_REDOP_COUNT ? redops[op] : "unknown operation";
+}
+
+const char *oriel_via_name(oriel_via via)
+{
+    return (unsigned)via < ORIEL_VIA_COUNT ? vias[via] : "unknown way";
 }

@@ -136,7 +136,7 @@ oriel_status oriel_appoint_meet(const oriel_appointed *a, int *all_p)
     heap_appointment *word = appointment_of(a);
     oriel_comm *comm = a->group->comm;
     uint32_t n = (uint32_t)a->group->n;
-    double until = oriel_now() + comm->timeout;
+    double until = oriel_now() + a->patience;
     oriel_waiter waiter = {.patient = 1};
     int gone = 0;
     int late = 0;
@@ -156,7 +156,11 @@ oriel_status oriel_appoint_meet(const oriel_appointed *a, int *all_p)
         return ORIEL_OK;
     if (oriel_comm_aborted(comm))
         return oriel_comm_failure(comm);
-    return late ? give_up(a) : ORIEL_OK;
+    if (late && a->patience >= comm->timeout)
+        return give_up(a);
+    if (late)
+        oriel_appoint_call_off(a);
+    return ORIEL_OK;
 }
 
 void oriel_appoint_leave(const oriel_appointed *a)

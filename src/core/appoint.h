@@ -20,16 +20,18 @@ int oriel_appoint_find(const oriel_heap *heap, uint64_t group);
 
 typedef struct oriel_appointed {
     oriel_group *group;
-    int rank;  /* of this member */
-    int place; /* that oriel_appoint_find gave */
-    int alone; /* an appointment is made when one wants it; otherwise all must */
+    int rank;        /* of this member */
+    int place;       /* that oriel_appoint_find gave */
+    int alone;       /* an appointment is made when one wants it; otherwise all must */
+    double patience; /* seconds; less than the comm's deadline: then it is called off */
 } oriel_appointed;
 
 /* Local and short: this member begins a call, and wants so many things. `due_p`: the members
  * meet in it. Fails where the comm is revoked. */
 oriel_status oriel_appoint_call(const oriel_appointed *a, uint32_t wants, int *due_p);
 /* In a call that is due, when what the member brings is written: waits for all. Fails with what
- * revoked the comm, or revokes it when the comm's deadline is over. `all_p`: all are there, and
+ * revoked the comm, or revokes it when the comm's deadline is over; where patience ends before
+ * that it calls appointments off. `all_p`: all are there, and
  * each calls oriel_appoint_leave when it has read what it needs. Not so: it was called off. */
 oriel_status oriel_appoint_meet(const oriel_appointed *a, int *all_p);
 void oriel_appoint_leave(const oriel_appointed *a);

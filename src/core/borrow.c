@@ -4,11 +4,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/config.h"
 #include "base/log.h"
 #include "base/sys.h"
 #include "core/appoint.h"
 
 enum { MOST_WINDOWS = 64 }; /* at a time, each a bit of `done` */
+#define HURRY_S 20.0
 _Static_assert(MOST_WINDOWS <= 64, "a bit for each window");
 
 /* A window that all members have registered, and what this rank brought to it: number -1 is
@@ -25,7 +27,8 @@ struct oriel_clique {
     nccl_comm comm; /* the last that was lent: to know it again, no more */
     int seat;       /* rank on it */
     const nccl_library *nccl;
-    int said; /* that it was refused */
+    int registers; /* buffers, too */
+    int said;      /* that it was refused */
     clique_window windows[MOST_WINDOWS];
     struct oriel_clique *next;
 };
@@ -37,8 +40,7 @@ static oriel_device_rank *device_of(const oriel_comm *comm, int rank)
     return &devices->ranks[rank - comm->first_rank];
 }
 
-/* ---- whether it can be asked for --------------------------------------------------------------
- */
+/* ---- whether it can be asked for -------------------------------------------------------- */
 
 static int shares_gpu(const oriel_group *group)
 {
@@ -73,11 +75,11 @@ const char *oriel_borrow_obstacle(const oriel_group *group, char *out, size_t le
     return out;
 }
 
-/* ---- which group ------------------------------------------------------------------------------
- */
+/* ---- which group ------------------------------------------------------------------------ */
 
 static struct oriel_clique *find_clique(oriel_device_rank *r, const oriel_group *group)
 {
+    const oriel_devices *devices = group->comm->devices;
     struct oriel_clique *clique = r->cliques;
 
     while (clique != NULL && clique->group != group->hash)
@@ -89,24 +91,31 @@ static struct oriel_clique *find_clique(oriel_device_rank *r, const oriel_group 
         return NULL;
     clique->group = group->hash;
     clique->place = oriel_appoint_find(&group->comm->heap, group->hash);
+    /* Where oriel has communicators of its own, buffers are registered with those. */
+    clique->registers =
+        devices->nccl == NULL && oriel_config_number(ORIEL_OPT_NCCL_COMM) == ORIEL_COMM_XLA;
     clique->next = r->cliques;
     r->cliques = clique;
     return clique;
 }
 
-static oriel_appointed appointed(oriel_group *group, int rank, const struct oriel_clique *clique,
-                                 const nccl_library *nccl)
+/* Where a process has several GPUs XLA ends it 30 s after the first of them was initialized. */
+static oriel_appointed appointed(oriel_group *group, int rank, int place, const nccl_library *nccl)
 {
+    const oriel_comm *comm = group->comm;
+    int hurry = comm->local_ranks > 1 && comm->timeout > HURRY_S;
+
     return (oriel_appointed){.group = group,
                              .rank = rank,
-                             .place = clique->place,
-                             .alone = nccl != NULL && nccl->version >= NCCL_SHARES_GPU};
+                             .place = place,
+                             .alone = nccl != NULL && nccl->version >= NCCL_SIZES_DIFFER,
+                             .patience = hurry ? HURRY_S : comm->timeout};
 }
 
 /* All members go back to descriptors, each when it sees it. */
 static void refuse(oriel_group *group, int rank, const struct oriel_clique *clique)
 {
-    oriel_appointed a = appointed(group, rank, clique, NULL);
+    oriel_appointed a = appointed(group, rank, clique->place, NULL);
 
     oriel_log(ORIEL_LOG_INFO,
               "rank %d: buffers of a group of %d are no windows of XLA's "
@@ -131,8 +140,7 @@ static int is_refused(oriel_device_rank *r, const oriel_group *group, int rank,
     return 1;
 }
 
-/* ---- a communicator that is new
- * ------------------------------------------------------------------ */
+/* ---- a communicator that is new ---------------------------------------------------------- */
 
 static oriel_status check(const oriel_group *group, struct oriel_clique *clique)
 {
@@ -161,7 +169,8 @@ static oriel_status check(const oriel_group *group, struct oriel_clique *clique)
 }
 
 /* Windows went with the communicator that they were on: what comes next on the stream finds
- * none of them. */
+ * none of them. XLA has one for each list of devices, as long as it runs, and a group names them
+ * in one order: so this is rare. */
 static void take(oriel_device_rank *r, oriel_group *group, int rank, struct oriel_clique *clique,
                  nccl_comm lent, cu_stream stream)
 {
@@ -176,19 +185,21 @@ static void take(oriel_device_rank *r, oriel_group *group, int rank, struct orie
     }
     memset(clique->windows, 0, sizeof clique->windows);
     clique->comm = lent;
-    if (!is_refused(r, group, rank, clique) && check(group, clique) != ORIEL_OK)
+    if (clique->registers && !is_refused(r, group, rank, clique) &&
+        check(group, clique) != ORIEL_OK)
         refuse(group, rank, clique);
 }
 
 void oriel_borrow_begin(oriel_group *group, int rank, nccl_comm lent, cu_stream stream)
 {
-    const oriel_devices *devices = group->comm->devices;
     oriel_device_rank *r = device_of(group->comm, rank);
     struct oriel_clique *clique = find_clique(r, group);
 
     oriel_borrow_end(group->comm, rank);
-    if (clique == NULL)
+    if (clique == NULL) {
+        oriel_borrow_give_up(group, rank);
         return;
+    }
     if (lent != NULL && lent != clique->comm)
         take(r, group, rank, clique, lent, stream);
     if (clique->comm == NULL)
@@ -196,9 +207,18 @@ void oriel_borrow_begin(oriel_group *group, int rank, nccl_comm lent, cu_stream 
     r->borrowed.lent += lent != NULL;
     r->clique = clique;
     r->lent = lent;
-    /* Where oriel has communicators of its own, buffers are registered with those. */
-    if (devices->nccl == NULL && !is_refused(r, group, rank, clique))
+    if (clique->registers && !is_refused(r, group, rank, clique))
         r->clique_key = clique->group;
+}
+
+/* The others count on it otherwise. */
+void oriel_borrow_give_up(oriel_group *group, int rank)
+{
+    int place = oriel_appoint_find(&group->comm->heap, group->hash);
+    oriel_appointed a = appointed(group, rank, place, NULL);
+
+    if (place >= 0)
+        oriel_appoint_call_off(&a);
 }
 
 void oriel_borrow_end(oriel_comm *comm, int rank)
@@ -212,11 +232,10 @@ void oriel_borrow_end(oriel_comm *comm, int rank)
 
 nccl_comm oriel_borrow_comm(const oriel_comm *comm, int rank)
 {
-    return device_of(comm, rank)->lent;
+    return comm->devices != NULL ? device_of(comm, rank)->lent : NULL;
 }
 
-/* ---- registering together ----------------------------------------------------------------------
- */
+/* ---- registering together --------------------------------------------------------------- */
 
 /* Between all have come and all have left. */
 typedef struct gathering {
@@ -268,6 +287,8 @@ static oriel_status compare(const gathering *g, uint32_t *n_p, uint64_t *done_p)
     for (int i = 0; i < g->a.group->n; i++) {
         const heap_attendance *member = oriel_attendance(&g->a, i);
 
+        if (member->seat < 0 || member->seat >= g->a.group->n)
+            return oriel_fail(ORIEL_ERR_UNSUPPORTED, "a rank on it is %d", member->seat);
         if (member->site != first->site)
             return oriel_fail(ORIEL_ERR_MISMATCH, "ranks came to it in different calls");
         if (g->a.alone ? member->num_brought > n : member->num_brought < n)
@@ -292,19 +313,30 @@ static oriel_status filler(oriel_device_rank *r)
     return r->filler.base != 0 ? ORIEL_OK : oriel_cuda_memory_create(r->gpu, 1, &r->filler);
 }
 
-static oriel_status settle(const gathering *g, nccl_result result)
+oriel_status oriel_borrow_settle(oriel_comm *comm, nccl_comm lent, nccl_result result,
+                                 const char *what)
 {
-    double until = oriel_now() + g->comm->timeout;
-    oriel_status st;
+    double until = oriel_now() + comm->timeout;
+    const nccl_library *nccl;
+    oriel_status st = oriel_nccl_open(&nccl);
 
-    while (result == NCCL_IN_PROGRESS && oriel_now() < until) {
+    while (st == ORIEL_OK && result == NCCL_IN_PROGRESS && oriel_now() < until) {
+        if (oriel_comm_aborted(comm))
+            return oriel_comm_failure(comm);
         oriel_relax(1);
-        st = oriel_nccl_check(g->nccl, g->r->lent, g->nccl->comm_state(g->r->lent, &result),
-                              "asking for the state");
-        if (st != ORIEL_OK)
-            return st;
+        st = oriel_nccl_check(nccl, lent, nccl->comm_state(lent, &result), what);
     }
-    return oriel_nccl_check(g->nccl, g->r->lent, result, "registering a window");
+    return st == ORIEL_OK ? oriel_nccl_check(nccl, lent, result, what) : st;
+}
+
+/* One that blocks would wait for it for ever. */
+static oriel_status check_lives(const gathering *g)
+{
+    for (int i = 0; i < g->a.group->num_procs; i++) {
+        if (atomic_load(&g->comm->heap.procs[g->a.group->procs[i]].state) >= PROC_LEFT)
+            return oriel_fail(ORIEL_ERR_PEER, "process %d is gone", g->a.group->procs[i]);
+    }
+    return ORIEL_OK;
 }
 
 /* Not as symmetric memory: XLA's own collectives run on this communicator, in the same memory,
@@ -313,10 +345,14 @@ static oriel_status register_one(const gathering *g, const oriel_cuda_memory *me
                                  nccl_window *window_p)
 {
     nccl_window window = NULL;
-    oriel_status st =
-        settle(g, g->nccl->window_register(g->r->lent, (void *)(uintptr_t)memory->base,
-                                           memory->bytes, &window, NCCL_WINDOW_DEFAULT));
+    oriel_status st = check_lives(g);
 
+    if (st == ORIEL_OK)
+        st = oriel_borrow_settle(
+            g->comm, g->r->lent,
+            g->nccl->window_register(g->r->lent, (void *)(uintptr_t)memory->base, memory->bytes,
+                                     &window, NCCL_WINDOW_DEFAULT),
+            "registering a window");
     if (st != ORIEL_OK)
         return st;
     if (window == NULL)
@@ -380,7 +416,7 @@ static oriel_status register_kth(gathering *g, uint32_t k)
     clique_window made = {.brought = {.number = -1}};
     oriel_status st = ORIEL_OK;
 
-    if (w == NULL)
+    if (w == NULL) /* on all: they have registered and dropped the same */
         return oriel_fail(ORIEL_ERR_NO_RESOURCE, "there are %d already", MOST_WINDOWS);
     if (k < mine->num_brought) {
         made.brought = g->brought[k];
@@ -462,10 +498,14 @@ oriel_status oriel_borrow_meet(oriel_group *group, int rank, uint64_t site)
     cu_context back;
     oriel_status st;
 
-    if (r->clique_key == 0 || r->lent == NULL || r->exports == NULL || group->one_process)
+    if (r->exports == NULL || group->one_process || r->clique_key == 0)
         return ORIEL_OK;
+    if (r->lent == NULL) {
+        oriel_borrow_give_up(group, rank);
+        return ORIEL_OK;
+    }
     g.nccl = r->clique->nccl;
-    g.a = appointed(group, rank, r->clique, g.nccl);
+    g.a = appointed(group, rank, r->clique->place, g.nccl);
     st = oriel_appoint_call(&g.a, oriel_register_wanted(r, r->clique_key), &due);
     if (st != ORIEL_OK || !due)
         return st;
@@ -475,8 +515,7 @@ oriel_status oriel_borrow_meet(oriel_group *group, int rank, uint64_t site)
     return st;
 }
 
-/* ---- what came of it ---------------------------------------------------------------------------
- */
+/* ---- what came of it -------------------------------------------------------------------- */
 
 void oriel_borrow_count(const oriel_comm *comm, oriel_borrow_counts *sum_p)
 {

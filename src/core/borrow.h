@@ -25,8 +25,16 @@ void oriel_borrow_begin(oriel_group *group, int rank, nccl_comm lent, cu_stream 
  * agreed on before. Fails with what revoked the comm. */
 oriel_status oriel_borrow_meet(oriel_group *group, int rank, uint64_t site);
 void oriel_borrow_end(oriel_comm *comm, int rank);
+/* Local: this rank cannot take part in a call that others count; buffers of the group go without
+ * from now on. */
+void oriel_borrow_give_up(oriel_group *group, int rank);
 /* The communicator lent to the call at hand; NULL: none. */
 nccl_comm oriel_borrow_comm(const oriel_comm *comm, int rank);
+/* `result` is what NCCL said when `what` was started on it: waits until that has been, where the
+ * communicator does not block, bounded by the comm's deadline and its revocation. One that
+ * blocks, as XLA's are unless told otherwise, has waited already, without a bound. */
+oriel_status oriel_borrow_settle(oriel_comm *comm, nccl_comm lent, nccl_result result,
+                                 const char *what);
 
 void oriel_borrow_count(const oriel_comm *comm, oriel_borrow_counts *sum_p);
 /* Local, with the rest of the device: the communicators are not touched. */

@@ -7,6 +7,7 @@
 #include "core/arena.h"
 #include "core/device.h"
 #include "core/launcher.h"
+#include "core/multicast.h"
 #include "core/nccl.h"
 
 /* A launcher is asked only by who says nothing at all about its place. */
@@ -119,7 +120,9 @@ static oriel_status make_world(oriel_comm *comm, const oriel_comm_params *params
     st = oriel_comm_agree(comm, st, timeout);
     for (int r = 0; st == ORIEL_OK && r < comm->size; r++)
         gpus |= comm->heap.ranks[r].device_bytes > 0;
-    return gpus ? oriel_comm_agree(comm, oriel_devices_connect(comm), timeout) : st;
+    if (gpus && st == ORIEL_OK)
+        st = oriel_comm_agree(comm, oriel_devices_connect(comm), timeout);
+    return gpus && st == ORIEL_OK ? oriel_multicast_open(comm) : st;
 }
 
 static oriel_comm *comm_new(const oriel_comm_params *params)

@@ -7,6 +7,7 @@
 #include "base/config.h"
 #include "base/sys.h"
 #include "core/borrow.h"
+#include "core/multicast.h"
 #include "core/names.h"
 #include "core/nccl.h"
 #include "core/nvtx.h"
@@ -91,6 +92,8 @@ static void print_value(enum oriel_option_id option, uint64_t value, char *out, 
 {
     if (option == ORIEL_OPT_FABRIC)
         snprintf(out, len, "%s", value ? "nccl" : "cuda");
+    else if (oriel_config_choice(option, (int)value) != NULL)
+        snprintf(out, len, "%s", oriel_config_choice(option, (int)value));
     else
         snprintf(out, len, "%llu", (unsigned long long)value);
 }
@@ -386,6 +389,10 @@ const oriel_segment *oriel_devices_lookup(oriel_comm *comm, uint64_t id, oriel_s
     uint64_t window = (id & ~DEVICE_SEGMENT) >> 32;
     const oriel_device_rank *rank;
 
+    if (devices != NULL && id == DEVICE_SEGMENT_MULTICAST) {
+        *buffer = (oriel_segment){.fd = devices->multicast.fd};
+        return buffer->fd > 0 ? buffer : NULL;
+    }
     if (devices == NULL || local >= (uint64_t)devices->num_ranks)
         return NULL;
     rank = &devices->ranks[local];
@@ -542,6 +549,7 @@ void oriel_devices_look(oriel_comm *comm)
     }
     for (int i = 0; i < devices->num_ranks && oriel_comm_aborted(comm); i++)
         __atomic_store_n(&devices->ranks[i].report->abort, 1, __ATOMIC_RELEASE);
+    oriel_nccl_look(comm);
     pthread_mutex_unlock(&devices->look_lock);
 }
 
@@ -568,6 +576,7 @@ int oriel_devices_close(oriel_comm *comm)
         return 0;
     }
     oriel_registrar_stop(comm);
+    oriel_multicast_close(comm);
     if (!oriel_nccl_close(comm))
         return 0;
     oriel_registrar_free(comm);

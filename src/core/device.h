@@ -54,8 +54,10 @@ typedef struct oriel_device_rank {
     size_t frames_used;
     cu_ptr heaps[DEVICE_RANKS]; /* where this rank sees the heaps of all */
     int reported;               /* has been passed on to the comm */
-    oriel_export *exports;      /* DEVICE_WINDOWS of them, if there are other processes ... */
-    _Atomic int num_exports;    /* ... of which so many were ever used */
+    uint32_t begun;             /* as last seen in the report, and since when */
+    double begun_at;
+    oriel_export *exports;   /* DEVICE_WINDOWS of them, if there are other processes ... */
+    _Atomic int num_exports; /* ... of which so many were ever used */
 
     /* See borrow.c. */
     struct oriel_clique *cliques;
@@ -65,6 +67,16 @@ typedef struct oriel_device_rank {
     oriel_cuda_memory filler;
     oriel_borrow_counts borrowed;
 } oriel_device_rank;
+
+/* See multicast.h. */
+typedef struct oriel_multicast {
+    cu_ptr base;   /* of all heaps together; 0: there is none ... */
+    char why[200]; /* ... for this reason */
+    cu_handle handle;
+    size_t bytes;
+    int fd;        /* what other processes fetch, where this one has made it; -1: none */
+    int num_bound; /* ranks of this process whose heaps are bound */
+} oriel_multicast;
 
 typedef struct oriel_devices {
     oriel_gpu *gpus; /* those of this process, each once */
@@ -81,6 +93,7 @@ typedef struct oriel_devices {
     uint32_t stage_bytes; /* of a CTA, for what it sends; as many for what is reduced */
     size_t arena_bytes;   /* where kernels of one's own have their operands and results */
     pthread_mutex_t look_lock;
+    oriel_multicast multicast;
     int left_behind;     /* nobody waits for what is still on the GPUs */
     _Atomic int drained; /* all has ended */
 
@@ -185,7 +198,8 @@ int oriel_export_fd(const oriel_device_rank *rank, uint64_t window);
 
 /* The segment that a peer asks the port for: a rank's device heap, or one of its
  * windows, from 1, above bit 32. */
-#define DEVICE_SEGMENT (1ull << 63)
+#define DEVICE_SEGMENT           (1ull << 63)
+#define DEVICE_SEGMENT_MULTICAST (DEVICE_SEGMENT | 1ull << 62) /* of the process of rank 0 */
 const oriel_segment *oriel_devices_lookup(oriel_comm *comm, uint64_t id, oriel_segment *buffer);
 
 #endif

@@ -325,6 +325,10 @@ static oriel_status find_all(const cu_module *modules, oriel_device_code *code)
         st = find_function(modules[0], "oriel_kernel_begin", &code->begin);
     if (st == ORIEL_OK)
         st = find_function(modules[0], "oriel_kernel_end", &code->end);
+    if (st == ORIEL_OK)
+        st = find_function(modules[0], "oriel_meet", &code->meet);
+    if (st == ORIEL_OK)
+        st = find_function(modules[0], "oriel_judge", &code->judge);
     for (int f = 0; f < DEVICE_FAMILIES; f++) {
         for (int d = 0; d < ORIEL_DTYPE_COUNT; d++) {
             for (int op = 0; op < ORIEL_REDOP_COUNT && st == ORIEL_OK; op++)

@@ -12,7 +12,8 @@ enum device_family { DEVICE_SMALL, DEVICE_WIDE, DEVICE_LARGE, DEVICE_FAMILIES };
 typedef struct oriel_device_code {
     cu_function copy[DEVICE_FAMILIES];
     cu_function ragged;
-    cu_function begin, end; /* of a person's kernel */
+    cu_function begin, end;  /* of a person's kernel */
+    cu_function meet, judge; /* before and after a call of another library */
     /* NULL: the family has none for this dtype, or the kernel of another serves. */
     cu_function reduce[DEVICE_FAMILIES][ORIEL_DTYPE_COUNT][ORIEL_REDOP_COUNT];
 } oriel_device_code;

@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/sys.h"
 #include "core/device.h"
+#include "core/nccl.h"
 #include "core/trace.h"
 
 /* ---- room ----------------------------------------------------------------------------------- */
@@ -134,6 +135,9 @@ int oriel_devices_drain(oriel_comm *comm)
     for (int i = 0; devices->reports != NULL && oriel_comm_aborted(comm) && i < devices->num_ranks;
          i++)
         __atomic_store_n(&devices->ranks[i].report->abort, 1, __ATOMIC_RELEASE);
+    pthread_mutex_lock(&devices->look_lock);
+    oriel_nccl_look(comm);
+    pthread_mutex_unlock(&devices->look_lock);
     if (oriel_sys_now->thread(&thread, drain_main, devices) != 0) {
         drain_main(devices);
         return 1;

@@ -51,6 +51,8 @@ typedef struct device_report {
     uint32_t error;   /* written by the device, after the rest: enum device_error */
     int32_t peer;     /* world rank; -1: none */
     uint32_t revoked; /* written by the device: a result was poisoned, whoever failed */
+    uint32_t begun;   /* likewise: calls of another library that may begin on the stream ... */
+    uint32_t ended;   /* ... and that have ended there */
     device_record mine, theirs;
     int64_t detail[4];
 } device_report;
@@ -82,8 +84,9 @@ typedef struct device_table {
      * and warps that take no more; both 0 between calls. */
     uint32_t taken;
     uint32_t done;
-    uint32_t way; /* that all CTAs of the call at hand go: see reachable() in device.cuh */
-    uint32_t reserved_too[29];
+    uint32_t way;   /* that all CTAs of the call at hand go: see reachable() in device.cuh */
+    uint32_t begun; /* as in the report */
+    uint32_t reserved_too[28];
     uint64_t timeout_ns;
     uint64_t report;                /* where the device sees the rank's device_report */
     uint32_t ready[DEVICE_WINDOWS]; /* own windows: the generation all peers have mapped ... */
@@ -105,9 +108,43 @@ enum device_flags {
     DEVICE_SHOWS_RECV = 4, /* ... and this one */
     DEVICE_ONE_GPU = 8,    /* all members share a GPU */
     DEVICE_WIDE_INDEX = 16,
-    DEVICE_EARLY = 32,   /* the next kernel on the stream may be launched before this one ends */
-    DEVICE_NO_STAGE = 64 /* a person's kernel that finds no room in the arena */
+    DEVICE_EARLY = 32,    /* the next kernel on the stream may be launched before this one ends */
+    DEVICE_NO_STAGE = 64, /* a person's kernel that finds no room in the arena */
+    DEVICE_LSA = 128      /* peers are found in NCCL's window and met in its barrier */
 };
+
+/* What multimem instructions can do. */
+enum device_multimem {
+    DEVICE_MULTIMEM_NONE,
+    DEVICE_MULTIMEM_F32_SUM,
+    DEVICE_MULTIMEM_F16_SUM,
+    DEVICE_MULTIMEM_BF16_SUM,
+    DEVICE_MULTIMEM_F64_SUM,
+    DEVICE_MULTIMEM_U32_SUM,
+    DEVICE_MULTIMEM_U32_MIN,
+    DEVICE_MULTIMEM_U32_MAX,
+    DEVICE_MULTIMEM_S32_MIN,
+    DEVICE_MULTIMEM_S32_MAX,
+    DEVICE_MULTIMEM_U64_SUM,
+    DEVICE_MULTIMEM_U64_MIN,
+    DEVICE_MULTIMEM_U64_MAX,
+    DEVICE_MULTIMEM_S64_MIN,
+    DEVICE_MULTIMEM_S64_MAX
+};
+
+/* The address that stands for all ranks' memory so far from where `multimem` does. */
+#define DEVICE_MULTIMEM_AT(multimem, offset) ((multimem) + (offset))
+
+/* Another way than plain addresses: see variant.cuh. */
+typedef struct device_via {
+    uint64_t multimem; /* where the stages of all ranks are one; 0: not asked for */
+    uint64_t window;   /* NCCL's description of the window that the heaps are in ... */
+    uint64_t heap_at;  /* ... so far from its begin */
+    uint64_t barrier;  /* the state of NCCL's barrier on rank 0 ... */
+    uint64_t stride;   /* ... and how far it is to the next rank's */
+    uint32_t barriers; /* one for each CTA */
+    uint32_t op;       /* enum device_multimem */
+} device_via;
 
 /* A window's number, from 1, above an offset of 48 bits; 0: no window. */
 #define DEVICE_WINDOW_SHIFT 48
@@ -141,6 +178,7 @@ typedef struct device_call {
     uint32_t slices; /* ragged_all_to_all, and all below */
     uint64_t send_rows, recv_rows;
     uint64_t input_offsets, send_sizes, output_offsets, recv_sizes; /* device memory */
+    device_via via;
 } device_call;
 
 /* ---- a person's kernel: see kernel.cuh -------------------------------------------------- */

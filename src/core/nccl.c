@@ -5,6 +5,7 @@
 #include "base/config.h"
 #include "base/log.h"
 #include "base/sys.h"
+#include "core/nccl_ways.h"
 #include "core/register.h"
 
 /* Of a GPU with 132 multiprocessors; kernels of ranks that share it must all be resident. */
@@ -144,6 +145,8 @@ oriel_status oriel_nccl_connect(oriel_comm *comm, oriel_status mine)
     if (st == ORIEL_OK)
         st = register_heaps(comm, devices->nccl);
     if (st == ORIEL_OK)
+        st = oriel_nccl_ways_open(comm, devices->nccl);
+    if (st == ORIEL_OK)
         return ORIEL_OK;
     atomic_store(&devices->nccl->broken, 1);
     /* Others wait in NCCL for this one. */
@@ -179,6 +182,7 @@ int oriel_nccl_close(oriel_comm *comm)
         return 1;
     good = nccl->parted && !atomic_load(&nccl->broken);
     oriel_rounds_close(nccl, good);
+    oriel_nccl_ways_close(nccl, good);
     if (good)
         oriel_nccl_links_deregister(&nccl->links, nccl->heaps);
     ended = oriel_nccl_links_close(&nccl->links, good, CLOSE_S);
@@ -186,6 +190,61 @@ int oriel_nccl_close(oriel_comm *comm)
     oriel_sys_now->release(nccl);
     devices->nccl = NULL;
     return ended;
+}
+
+/* A call of NCCL's has no deadline of its own: all ranks have met for it, and it does not end. */
+static void look_at_calls(oriel_comm *comm, int local)
+{
+    const oriel_devices *devices = comm->devices;
+    oriel_device_rank *r = &devices->ranks[local];
+    uint32_t begun = __atomic_load_n(&r->report->begun, __ATOMIC_ACQUIRE);
+
+    if (begun == __atomic_load_n(&r->report->ended, __ATOMIC_ACQUIRE) || begun != r->begun) {
+        r->begun = begun;
+        r->begun_at = oriel_now();
+    } else if (oriel_now() > r->begun_at + comm->timeout) {
+        oriel_comm_abort(comm, ORIEL_ERR_TIMEOUT, comm->first_rank + local, comm->process,
+                         "all_reduce via nccl on rank %d did not end within %.1f s",
+                         comm->first_rank + local, comm->timeout);
+    }
+}
+
+/* Whether the link has nothing more to tell. */
+static int look_at_link(oriel_comm *comm, struct oriel_nccl *nccl, int i)
+{
+    const nccl_library *calls = nccl->links.nccl;
+    nccl_comm link = nccl->links.links[i].comm;
+    nccl_result state = NCCL_SUCCESS;
+
+    if (oriel_comm_aborted(comm)) {
+        atomic_store(&nccl->broken, 1);
+        if (calls->comm_revoke != NULL && link != NULL)
+            calls->comm_revoke(link, 0);
+        return 1;
+    }
+    look_at_calls(comm, i);
+    if (link != NULL && calls->comm_state(link, &state) == NCCL_SUCCESS && state != NCCL_SUCCESS &&
+        state != NCCL_IN_PROGRESS)
+        oriel_comm_abort(comm, ORIEL_ERR_PEER, comm->first_rank + i, comm->process,
+                         "NCCL says of rank %d: %s", comm->first_rank + i,
+                         calls->error_text(state));
+    return 0;
+}
+
+void oriel_nccl_look(oriel_comm *comm)
+{
+    struct oriel_nccl *nccl = nccl_of(comm);
+
+    for (int i = nccl != NULL ? nccl->revoked : 0; nccl != NULL && i < nccl->links.n; i++) {
+        int done;
+
+        /* Whoever holds it sees the revocation, and leaves. */
+        if (pthread_mutex_trylock(&nccl->links.links[i].lock) != 0)
+            return;
+        done = look_at_link(comm, nccl, i);
+        pthread_mutex_unlock(&nccl->links.links[i].lock);
+        nccl->revoked += done && i == nccl->revoked;
+    }
 }
 
 /* ---- use ----------------------------------------------------------------------------------- */

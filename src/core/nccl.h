@@ -10,10 +10,12 @@
 
 struct oriel_nccl {
     oriel_nccl_links links;
-    nccl_window *heaps;          /* per local rank: the window of all heaps */
-    _Atomic int broken;          /* something failed on the communicators: they do nothing more */
-    int parted;                  /* all ranks are done with them */
-    struct oriel_rounds *rounds; /* of the registrar: see register_nccl.c */
+    nccl_window *heaps;           /* per local rank: the window of all heaps */
+    _Atomic int broken;           /* something failed on the communicators: they do nothing more */
+    int parted;                   /* all ranks are done with them */
+    struct oriel_rounds *rounds;  /* of the registrar: see register_nccl.c */
+    struct oriel_nccl_ways *ways; /* see nccl_ways.h */
+    int revoked;                  /* so many links have ended what they had on the GPUs */
 };
 
 /* Collective over processes, bounded: all come, each with what it has to say so far. Makes the
@@ -26,6 +28,11 @@ oriel_status oriel_nccl_part(oriel_comm *comm);
 /* Local and bounded, when own kernels have ended. False: NCCL did not come back, and what it
  * uses must not be freed. */
 int oriel_nccl_close(oriel_comm *comm);
+
+/* Local, no wait, by one thread at a time, once the abort words of a revoked comm are written:
+ * passes failures of NCCL on to the comm, and of a revoked comm ends what NCCL has on the GPUs.
+ * What is mapped stays so: kernels behind it on the streams find it there. */
+void oriel_nccl_look(oriel_comm *comm);
 
 /* Local: the communicator of a local rank; NULL: the comm has none. */
 nccl_comm oriel_nccl_of(const oriel_comm *comm, int rank);

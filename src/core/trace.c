@@ -30,8 +30,10 @@ void oriel_record_describe(const oriel_record *record, char *out, size_t len)
     switch (record->kind) {
     case ORIEL_KIND_ALL_REDUCE:
     case ORIEL_KIND_REDUCE_SCATTER:
-        snprintf(out, len, "%s %s of %llu bytes of %s", kind,
-                 oriel_redop_name((oriel_redop)record->redop), bytes, dtype);
+        snprintf(out, len, "%s %s of %llu bytes of %s%s%s", kind,
+                 oriel_redop_name((oriel_redop)record->redop), bytes, dtype,
+                 shape != ORIEL_VIA_AUTO ? " via " : "",
+                 shape != ORIEL_VIA_AUTO ? oriel_via_name((oriel_via)shape) : "");
         break;
     case ORIEL_KIND_BROADCAST:
         snprintf(out, len, "%s of %llu bytes of %s from root %llu", kind, bytes, dtype, shape);

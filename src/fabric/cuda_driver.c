@@ -19,6 +19,7 @@ struct symbol {
 #define CU_SYMBOL(name, symbol, params)    {offsetof(cu_driver, name), #symbol},
 #define NVRTC_SYMBOL(name, symbol, params) {offsetof(cu_nvrtc, name), #symbol},
 static const struct symbol cu_symbols[] = {CU_CALLS(CU_SYMBOL)};
+static const struct symbol cu_later_symbols[] = {CU_LATER_CALLS(CU_SYMBOL)};
 static const struct symbol nvrtc_symbols[] = {NVRTC_CALLS(NVRTC_SYMBOL)};
 
 /* Libraries stay open: threads of theirs may run until the process ends. */
@@ -105,6 +106,9 @@ static oriel_status open_driver(void)
     st = fill(library, "libcuda.so.1", cu_symbols, sizeof cu_symbols / sizeof *cu_symbols, &table);
     if (st != ORIEL_OK)
         return st;
+    for (size_t i = 0; i < sizeof cu_later_symbols / sizeof *cu_later_symbols; i++)
+        *(void **)((char *)&table + cu_later_symbols[i].at) =
+            dlsym(library, cu_later_symbols[i].name);
     oriel_cu = &table;
     st = check_init(table.init(0));
     if (st == ORIEL_OK)

@@ -40,6 +40,14 @@ typedef struct cu_allocation {
     } flags;
 } cu_allocation;
 
+/* A multicast object: memory of several devices that is written and summed together. */
+typedef struct cu_multicast {
+    unsigned devices;
+    size_t bytes;
+    unsigned long long handle_types;
+    unsigned long long flags;
+} cu_multicast;
+
 typedef struct cu_access {
     cu_location location;
     int flags;
@@ -77,6 +85,7 @@ enum {
     CU_ACCESS_READ_WRITE = 3,
     CU_GRANULARITY_MINIMUM = 0,
     CU_STREAM_NON_BLOCKING_FLAG = 1,
+    CU_EVENT_NO_TIMING = 2,
     CU_HOST_PORTABLE = 1,
     CU_HOST_DEVICE_MAP = 2,
     CU_POINTER_BUFFER_ID = 7,
@@ -147,6 +156,11 @@ enum {
     X(stream_destroy, cuStreamDestroy_v2, (cu_stream stream))                                      \
     X(stream_sync, cuStreamSynchronize, (cu_stream stream))                                        \
     X(stream_query, cuStreamQuery, (cu_stream stream))                                             \
+    X(stream_captured, cuStreamIsCapturing, (cu_stream stream, int *captured))                     \
+    X(stream_follow, cuStreamWaitEvent, (cu_stream stream, cu_event event, unsigned flags))        \
+    X(event_create, cuEventCreate, (cu_event * event, unsigned flags))                             \
+    X(event_record, cuEventRecord, (cu_event event, cu_stream stream))                             \
+    X(event_destroy, cuEventDestroy_v2, (cu_event event))                                          \
     X(module_load, cuModuleLoadDataEx,                                                             \
       (cu_module * module, const void *image, unsigned options, int *names, void **values))        \
     X(module_unload, cuModuleUnload, (cu_module module))                                           \
@@ -161,9 +175,22 @@ enum {
     X(launch_ex, cuLaunchKernelEx,                                                                 \
       (const cu_launch *launch, cu_function function, void **params, void **extra))
 
+/* From driver 12.1 on; NULL before. */
+#define CU_LATER_CALLS(X)                                                                          \
+    X(multicast_create, cuMulticastCreate, (cu_handle * handle, const cu_multicast *multicast))    \
+    X(multicast_add, cuMulticastAddDevice, (cu_handle handle, cu_device device))                   \
+    X(multicast_bind, cuMulticastBindMem,                                                          \
+      (cu_handle handle, size_t at, cu_handle memory, size_t memory_at, size_t bytes,              \
+       unsigned long long flags))                                                                  \
+    X(multicast_unbind, cuMulticastUnbind,                                                         \
+      (cu_handle handle, cu_device device, size_t at, size_t bytes))                               \
+    X(multicast_granularity, cuMulticastGetGranularity,                                            \
+      (size_t * bytes, const cu_multicast *multicast, int option))
+
 typedef struct cu_driver {
 #define CU_MEMBER(name, symbol, params) cu_result(*name) params;
     CU_CALLS(CU_MEMBER)
+    CU_LATER_CALLS(CU_MEMBER)
 #undef CU_MEMBER
 } cu_driver;
 

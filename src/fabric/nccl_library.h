@@ -117,6 +117,7 @@ enum {
        cu_stream stream))
 
 #define NCCL_LATER_CALLS(X)                                                                        \
+    X(comm_revoke, ncclCommRevoke, (nccl_comm comm, int flags))                                    \
     X(lsa_pointer, ncclGetLsaDevicePointer,                                                        \
       (nccl_window window, size_t offset, int lsa_rank, void **at))                                \
     X(multimem_pointer, ncclGetLsaMultimemDevicePointer,                                           \

@@ -126,10 +126,21 @@ static oriel_status launch(const xla_frame *frame, cuda_call *call)
 
 static oriel_status initialize(const cuda_call *call)
 {
-    oriel_status st = oriel_launch_prepare(call->group, call->rank, &call->op, call->stream);
+    return oriel_launch_prepare(call->group, call->rank, &call->op, call->stream);
+}
 
-    return st == ORIEL_OK ? oriel_borrow_meet(call->group, call->rank, oriel_site_call(call->site))
-                          : st;
+/* Once in an execution, however often XLA initializes it. */
+static oriel_status meet(const xla_frame *frame, const cuda_call *call)
+{
+    int local = call->rank - oriel_attached.comm->first_rank;
+    int64_t *counted = &oriel_site_loan(call->site)->counted[local];
+    int64_t run;
+    oriel_status st = frame_run_id(frame, &run);
+
+    if (st != ORIEL_OK || *counted == run + 1)
+        return st;
+    *counted = run + 1;
+    return oriel_borrow_meet(call->group, call->rank, oriel_site_call(call->site));
 }
 
 /* What revoked the comm says itself where that was; a wrong call does not. */
@@ -165,11 +176,15 @@ static oriel_status run_borrowing(const xla_frame *frame, enum stage stage, cuda
 
     if (stage == INITIALIZE || oriel_site_loan(call->site)->needs)
         st = lend_take(frame, call->site, &lent);
+    if (st == ORIEL_OK) {
+        oriel_borrow_begin(call->group, call->rank, lent, call->stream);
+        st = stage == INITIALIZE ? initialize(call) : launch(frame, call);
+        if (st == ORIEL_OK && stage == INITIALIZE)
+            st = meet(frame, call);
+        oriel_borrow_end(oriel_attached.comm, call->rank);
+    }
     if (st != ORIEL_OK)
-        return st;
-    oriel_borrow_begin(call->group, call->rank, lent, call->stream);
-    st = stage == INITIALIZE ? initialize(call) : launch(frame, call);
-    oriel_borrow_end(oriel_attached.comm, call->rank);
+        oriel_borrow_give_up(call->group, call->rank);
     return st;
 }
 

@@ -95,12 +95,13 @@ static oriel_status array(const xla_frame *frame, const char *name, int optional
 
 oriel_status frame_attrs(const xla_frame *frame, site_attrs *attrs_p)
 {
-    static const char *const names[] = {"kind",   "module", "site",   "world",       "group_size",
-                                        "reduce", "root",   "kernel", "communicates"};
+    static const char *const names[] = {"kind",   "module", "site",   "world", "group_size",
+                                        "reduce", "root",   "kernel", "via",   "communicates"};
     enum { REQUIRED = 5 };
-    int64_t *fields[] = {&attrs_p->kind,  &attrs_p->module,     &attrs_p->site,
-                         &attrs_p->world, &attrs_p->group_size, &attrs_p->reduce,
-                         &attrs_p->root,  &attrs_p->kernel,     &attrs_p->communicates};
+    int64_t *fields[] = {&attrs_p->kind,        &attrs_p->module,     &attrs_p->site,
+                         &attrs_p->world,       &attrs_p->group_size, &attrs_p->reduce,
+                         &attrs_p->root,        &attrs_p->kernel,     &attrs_p->via,
+                         &attrs_p->communicates};
     oriel_status st;
 
     memset(attrs_p, 0, sizeof *attrs_p);

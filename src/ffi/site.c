@@ -159,6 +159,8 @@ static oriel_status check_attrs(const site_attrs *attrs)
                           (long long)attrs->num_places, (long long)attrs->num_ranks);
     st = check_array("root", &attrs->root, 1, attrs->group_size);
     if (st == ORIEL_OK)
+        st = check_array("via", &attrs->via, 1, ORIEL_VIA_COUNT);
+    if (st == ORIEL_OK)
         st = check_array("pairs", attrs->pairs, attrs->num_pairs, attrs->group_size);
     if (st == ORIEL_OK)
         st = check_array("groups", attrs->ranks, attrs->num_ranks, attrs->world);
@@ -184,6 +186,7 @@ static void fill(oriel_site *site, const site_attrs *attrs)
     site->op = (oriel_op){
         .kind = (enum oriel_kind)attrs->kind,
         .redop = (oriel_redop)attrs->reduce,
+        .via = (oriel_via)attrs->via,
         .root = (int)attrs->root,
         .pairs = pairs,
         .num_pairs = (int)attrs->num_pairs / 2,

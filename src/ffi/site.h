@@ -3,6 +3,7 @@
 #ifndef ORIEL_FFI_SITE_H
 #define ORIEL_FFI_SITE_H
 
+#include "core/device_layout.h"
 #include "ffi/xla_abi.h"
 #include "ops/kernel.h"
 
@@ -10,7 +11,7 @@ typedef struct oriel_site oriel_site;
 
 /* What a site's attributes say. */
 typedef struct site_attrs {
-    int64_t kind, module, site, world, group_size, reduce, root, kernel, communicates;
+    int64_t kind, module, site, world, group_size, reduce, root, kernel, via, communicates;
     int64_t num_ranks, num_pairs, num_values, num_places;
     const int64_t *ranks, *pairs, *values, *places;
 } site_attrs;
@@ -32,6 +33,7 @@ typedef struct site_loan {
     size_t num_groups; /* 0: it does not borrow */
     int needs;         /* the call itself uses the communicator, not its buffers alone */
     _Atomic int state; /* see lend.c */
+    int64_t counted[DEVICE_RANKS]; /* per local rank: the last run that was */
 } site_loan;
 site_loan *oriel_site_loan(oriel_site *site);
 /* Which call of which program this is, whatever copy of it: equal on all processes. */

@@ -168,6 +168,8 @@ static uint64_t shape_of(const oriel_op *op)
 {
     uint64_t sum = 0;
 
+    if (op->kind == ORIEL_KIND_ALL_REDUCE)
+        return (uint64_t)op->via;
     if (op->kind == ORIEL_KIND_BROADCAST)
         return (uint64_t)op->root;
     if (op->kind == ORIEL_KIND_RAGGED_ALL_TO_ALL)

@@ -2,6 +2,7 @@
 named, and but for `refused` with NCCL 2.30 preloaded:
   right    xla: values, one registration for many executions, new buffers, buffers that are new
            on one rank alone, beside lax.psum on the same communicator
+  via      auto: a call that needs NCCL borrows, and its buffers go without
   without  own or none: nothing is borrowed
   refused  xla with an NCCL that does not let ranks share a GPU: the sentence; auto: the values
   killed   xla: process 1 dies while all run
@@ -146,6 +147,30 @@ def check_beside_psum(mesh, rng, executions):
     row("beside psum")
 
 
+def check_via_nccl(mesh, rng):
+    """ncclAllReduce itself, on the communicator that is lent."""
+    n = oriel.size()
+    step = sharded(mesh, lambda v: oriel.all_reduce(v, "x", via="nccl"), check_vma=False)
+    before = borrowed().lent
+    for count in (1000, LARGE):
+        host = whole(rng, (n, count))
+        wanted = np.broadcast_to(host.sum(0), (1, count))
+        for turn in range(20):
+            np.testing.assert_array_equal(
+                own(step(spread(mesh, host))), wanted, err_msg=f"run {turn} of {count}")
+    assert borrowed().lent >= before + 80, "initialize and execute had none"
+    row("via nccl")
+
+
+def via():
+    mesh = start(timeout=20)
+    rng = np.random.default_rng(3)
+    check_via_nccl(mesh, rng)
+    assert borrowed().windows == 0
+    oriel.finalize()
+    row("end")
+
+
 def right():
     mesh = start(timeout=20)
     rng = np.random.default_rng(3)
@@ -154,6 +179,7 @@ def right():
     check_many(mesh, rng, 3000)
     check_uneven(mesh, rng)
     check_many(mesh, rng, 100)
+    check_via_nccl(mesh, rng)
     check_beside_psum(mesh, rng, 200)
     assert borrowed().refused == 0
     oriel.check()
@@ -228,7 +254,7 @@ def main(part):
     if part != "refused" and (why := nccl_refusal()):
         print(why, flush=True)
         sys.exit(77)
-    {"right": right, "without": without, "refused": refused, "killed": killed}[part]()
+    {"right": right, "via": via, "without": without, "refused": refused, "killed": killed}[part]()
 
 
 main(sys.argv[1] if len(sys.argv) > 1 else "right")

@@ -64,6 +64,15 @@ def row(name):
     print(f"row {name} ok", flush=True)
 
 
+def failure_of(function):
+    """What the exception says that it raises."""
+    try:
+        function()
+    except Exception as error:
+        return str(error)
+    raise AssertionError("nothing was raised")
+
+
 def wait_for(condition, seconds):
     end = time.monotonic() + seconds
     while not condition():

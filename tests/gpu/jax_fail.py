@@ -8,17 +8,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import oriel
-from jax_common import own, row, sharded, spread, start, wait_for
+from jax_common import failure_of, own, row, sharded, spread, start, wait_for
 
 TIMEOUT = 2.0
-
-
-def failure_of(function):
-    try:
-        function()
-    except Exception as error:
-        return str(error)
-    raise AssertionError("nothing was raised")
 
 
 def has_failed():

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import oriel
-from jax_common import own, poison, row, sharded, spread, start, wait_for
+from jax_common import failure_of, own, poison, row, sharded, spread, start, wait_for
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SOURCES = [ROOT / "tests" / "kernels" / "gpu_op.cu",
@@ -37,14 +37,6 @@ def build():
             part.rename(library)
     wait_for(lambda: all(library.exists() for library in libraries), 60)
     return libraries
-
-
-def failure_of(function):
-    try:
-        function()
-    except Exception as error:
-        return str(error)
-    raise AssertionError("nothing was raised")
 
 
 def rows_of(count, seed):

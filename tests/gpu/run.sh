@@ -64,8 +64,14 @@ c_part() {
     try kernel_2 "$build/tests/kernel" "$here/../.." 2
     try kernel_4 "$build/tests/kernel" "$here/../.." 4
     ORIEL_DIRECT=0 try kernel_staged_3 "$build/tests/kernel" "$here/../.." 3
+    try variants_2 "$build/tests/variants" 2 10000
+    ORIEL_GPU_CTAS=1024 try variants_grid_2 "$build/tests/variants" 2 0 grid
+    nccl variants_nccl_2 "$build/tests/variants" 2 10000
+    nccl variants_nccl_4 "$build/tests/variants" 4 1000
+    nccl variants_differ "$build/tests/variants" 2 0 differ
     # A client that is killed can leave the server sick: each of these has its own.
     mps_start
+    nccl variants_nccl_mps_2 "$build/oriel" run -n 2 -- "$build/tests/variants" 1 10000
     try mps_2 "$build/oriel" run -n 2 -- "$build/tests/ops" 1
     try mps_shared_2 "$build/oriel" run -n 2 -- "$build/tests/ops" 1 1
     try mps_shared_2x2 "$build/oriel" run -n 2 -- "$build/tests/ops" 2 1
@@ -79,6 +85,9 @@ c_part() {
     nccl_part
     with_mps_of_its_own killed mps_killed
     with_mps_of_its_own killed mps_killed_busy busy
+    for via in nccl lsa sym_peer; do
+        with_mps_of_its_own killed_via "$via"
+    done
     try sliced_2 "$build/oriel" run -n 2 -- "$build/tests/ops" 1 1 1
     killed sliced_killed
     killed sliced_killed_busy busy
@@ -115,6 +124,16 @@ killed() {
     name=$1
     shift
     MUST="row context" WANT=137 try "$name" "$build/oriel" run --grace 20 -n 2 -- "$build/tests/killed" "$@"
+}
+
+# nccl NAME ...: with the nccl fabric, where its library is named.
+nccl() {
+    ORIEL_FABRIC=nccl ORIEL_NCCL=${NCCL_LIB:-libnccl.so.2} try "$@"
+}
+
+killed_via() {
+    MUST="row context" WANT=137 nccl "mps_killed_$1" "$build/oriel" run --grace 20 -n 2 -- \
+        "$build/tests/variants" 1 0 "killed_$1"
 }
 
 # Kernels of all ranks must run at the same time, so ranks are processes, which take turns:
@@ -154,6 +173,10 @@ jax_part() {
     ORIEL_GPU_ARENA=8M jax jax_kernel_no_room_2 2 jax_kernel.py right
     jax jax_op_2 2 jax_op.py
     XLA_FLAGS=--xla_gpu_graph_min_graph_size=1 jax jax_op_graphs_2 2 jax_op.py
+    jax jax_variants_2 2 jax_variants.py
+    XLA_FLAGS=--xla_gpu_graph_min_graph_size=1 jax jax_variants_graphs_2 2 jax_variants.py
+    ORIEL_FABRIC=nccl jax_nccl jax_variants_nccl_2 2 jax_variants.py
+    ORIEL_FABRIC=nccl XLA_FLAGS=--xla_gpu_graph_min_graph_size=1 jax_nccl jax_variants_nccl_graphs_2 2 jax_variants.py
     jax bench_initialize_2 2 jax_initialize.py
     jax jax_trace_2 2 jax_trace.py "$out/trace"
     jax jax_nvtx_2 2 jax_trace.py "$out/trace_nvtx" nvtx
@@ -175,6 +198,7 @@ jax_part() {
     ORIEL_GPU_CTAS=64 jax_nccl jax_overlap_reserve_2 2 jax_overlap.py 1000
     ORIEL_NCCL_COMM=xla jax_nccl jax_borrow_2 2 jax_borrow.py
     ORIEL_NCCL_COMM=xla XLA_FLAGS=--xla_gpu_graph_min_graph_size=1 jax_nccl jax_borrow_graphs_2 2 jax_borrow.py
+    jax_nccl jax_borrow_via_2 2 jax_borrow.py via
     ORIEL_NCCL_COMM=none jax_nccl jax_borrow_none_2 2 jax_borrow.py without
     ORIEL_NCCL_COMM=xla jax jax_borrow_refused_2 2 jax_borrow.py refused
     jax jax_borrow_auto_2 2 jax_borrow.py refused

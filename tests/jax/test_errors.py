@@ -21,6 +21,31 @@ def test_op(op):
         call(1.0, "x", op)
 
 
+@pytest.mark.parametrize("via", ["NCCL", "", "auto,", 0, max])
+def test_via(via):
+    with pytest.raises(ValueError, match="via must be one of auto, peer, nccl, lsa, sym_peer"):
+        call(1.0, "x", via=via)
+
+
+@pytest.mark.parametrize("via", ["nccl", "lsa", "sym_peer", "multicast", "sym_multimem"])
+def test_via_on_cpus(via):
+    with pytest.raises(ValueError, match=f"all_reduce via '{via}' needs ranks that are GPUs"):
+        call(1.0, "x", via=via)
+
+
+@pytest.mark.parametrize("via", [None, "auto", "peer"])
+def test_via_that_cpus_have(via):
+    x = jnp.arange(16.0).reshape(8, 2)
+    step = over(make_mesh(), lambda v: oriel.all_reduce(v, "x", via=via, memory_space="collective"))
+    np.testing.assert_array_equal(step(x)[0], x.sum(0))
+
+
+@pytest.mark.parametrize("space", ["symmetric", 1, ""])
+def test_memory_space(space):
+    with pytest.raises(ValueError, match="memory_space must be None or 'collective'; got"):
+        call(1.0, "x", memory_space=space)
+
+
 @pytest.mark.parametrize("x", ["abc", object(), [1.0, "abc"], {"a": b"raw"}])
 def test_no_array(x):
     with pytest.raises(TypeError, match="oriel.all_reduce takes arrays; x holds"):

@@ -33,7 +33,8 @@ static oriel_appointed member(oriel_comm *comm, int rank, int alone)
     return (oriel_appointed){.group = group,
                              .rank = rank,
                              .place = oriel_appoint_find(&comm->heap, group->hash),
-                             .alone = alone};
+                             .alone = alone,
+                             .patience = comm->timeout};
 }
 
 /* In the meeting, what all have brought is there. */
@@ -217,6 +218,34 @@ static void called_off_nobody_waits(void **state)
     CHECK_OK(oriel_comm_destroy(comm));
 }
 
+static void comes_for_a_while(oriel_comm *comm, int rank, void *arg)
+{
+    oriel_appointed a = member(comm, rank, 1);
+    int due = 0;
+    int all = 1;
+
+    (void)arg;
+    if (rank == RANKS - 1)
+        return;
+    a.patience = 0.1;
+    CHECK_OK(oriel_appoint_call(&a, 1, &due));
+    if (!due)
+        CHECK_OK(oriel_appoint_call(&a, 1, &due));
+    CHECK_OK(oriel_appoint_meet(&a, &all));
+    assert_int_equal(all, 0);
+}
+
+static void short_of_the_deadline_it_is_called_off(void **state)
+{
+    oriel_comm *comm = ranks_comm(RANKS, 30.0, NULL);
+
+    (void)state;
+    first_calls(comm);
+    ranks_run(comm, comes_for_a_while, NULL);
+    assert_true(oriel_appoint_is_off(&comm->heap, member(comm, 0, 1).place));
+    CHECK_OK(oriel_comm_destroy(comm));
+}
+
 static void revoked_the_comm_says_so(void **state)
 {
     oriel_comm *comm = ranks_comm(RANKS, 30.0, NULL);
@@ -254,6 +283,7 @@ int main(void)
         cmocka_unit_test(all_must_want),
         cmocka_unit_test(a_member_that_does_not_come_is_named),
         cmocka_unit_test(called_off_nobody_waits),
+        cmocka_unit_test(short_of_the_deadline_it_is_called_off),
         cmocka_unit_test(revoked_the_comm_says_so),
         cmocka_unit_test(groups_have_places_of_their_own),
     };

@@ -16,6 +16,17 @@ oriel_status oriel_all_reduce_on(oriel_group *group, int rank, const void *send,
     return oriel_launch(group, rank, &call, stream);
 }
 
+oriel_status oriel_all_reduce_via_on(oriel_group *group, int rank, const void *send, void *recv,
+                                     size_t count, oriel_dtype dtype, oriel_redop op, oriel_via via,
+                                     void *stream)
+{
+    oriel_op call = describe(ORIEL_KIND_ALL_REDUCE, send, recv, count, dtype);
+
+    call.redop = op;
+    call.via = via;
+    return oriel_launch(group, rank, &call, stream);
+}
+
 oriel_status oriel_all_gather_on(oriel_group *group, int rank, const void *send, void *recv,
                                  size_t count, oriel_dtype dtype, void *stream)
 {

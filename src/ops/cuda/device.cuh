@@ -295,6 +295,7 @@ struct speaker {
     device_counts counts;
     uint32_t exit; /* what `synced` is when the member has touched all it will, at the earliest */
     bool claimed;  /* the member has seen this rank come: it may touch its buffers */
+    uint32_t epoch; /* of NCCL's barrier */
 };
 
 /* Shared by the CTA; by member. */
@@ -307,6 +308,11 @@ struct meeting {
     bool direct;
     bool odd; /* some address is no multiple of 16 */
 };
+
+/* variant.cuh */
+SLOW void lsa_begin(const device_call &c, meeting &m);
+SLOW uint32_t lsa_meet(const device_call &c, meeting &m);
+DEVICE void lsa_end(const device_call &c, const meeting &m);
 
 DEVICE device_counts *own_counts(const device_call &c)
 {
@@ -443,6 +449,8 @@ DEVICE uint32_t enter(const device_call &c, meeting &m, bool direct)
         s.claimed = false;
         error = load_relaxed(&own_table(c)->error);
         m.stage[THREAD] = (char *)c.heap[THREAD] + c.stage_at + 2ull * CTA * c.stage;
+        if (c.flags & DEVICE_LSA)
+            lsa_begin(c, m);
     }
     if (THREAD == c.index) {
         m.send[THREAD] = (const char *)c.send;
@@ -486,7 +494,9 @@ DEVICE uint32_t sync(const device_call &c, meeting &m)
     uint32_t error = DEVICE_FINE;
 
     __syncthreads();
-    if (speaks(c)) {
+    if (c.flags & DEVICE_LSA) {
+        error = speaks(c) ? lsa_meet(c, m) : DEVICE_FINE;
+    } else if (speaks(c)) {
         uint32_t round = ++m.speakers[THREAD].counts.synced;
 
         signal(c, round);
@@ -510,7 +520,8 @@ SLOW void withdraw(const device_call &c, const meeting &m)
         uint64_t began = clock_ns();
 
         signal(c, s.counts.synced + FAR_AHEAD);
-        while (s.claimed && !has_come(c, s.exit) &&
+        /* Nobody touches buffers of a call by NCCL's barrier, and nobody says so there. */
+        while (s.claimed && !(c.flags & DEVICE_LSA) && !has_come(c, s.exit) &&
                *(const volatile uint64_t *)claim != DEVICE_GIVEN_UP &&
                clock_ns() - began < DRAIN_NS) {
         }
@@ -545,6 +556,8 @@ DEVICE void leave(const device_call &c, meeting &m, uint32_t error)
         s.counts.entered++;
         s.counts.calls++;
         *own_counts(c) = s.counts;
+        if (c.flags & DEVICE_LSA)
+            lsa_end(c, m);
     }
 }
 

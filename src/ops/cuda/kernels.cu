@@ -73,6 +73,15 @@ KERNEL(oriel_wide_copy)
     follow(c);
     small_copy<DEVICE_SMALL_LINES>(c);
 }
+KERNEL(oriel_meet)
+{
+    small_copy<1>(c);
+    judge_begin(c);
+}
+KERNEL(oriel_judge)
+{
+    judge(c);
+}
 extern "C" __global__ void BOUNDS oriel_kernel_begin(const __grid_constant__ device_call c,
                                                      const __grid_constant__ device_begin b)
 {

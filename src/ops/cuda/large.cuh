@@ -16,6 +16,7 @@
 #define ORIEL_OPS_CUDA_LARGE_CUH
 
 #include "ops/cuda/small.cuh"
+#include "ops/cuda/variant.cuh"
 
 /* A part of every block, or of the one there is. */
 struct range {
@@ -365,6 +366,12 @@ template <class C> SLOW void reduce_share(bool odd, const sum_of &r, uint32_t by
     reduce<C>(warp_lanes(), odd, r, bytes);
 }
 
+/* Where this CTA's stage is among those of its rank. */
+DEVICE uint64_t own_stage(const device_call &c)
+{
+    return 2ull * CTA * c.stage;
+}
+
 /* Staged: the strips of this CTA. */
 template <class C> DEVICE uint32_t reduce_strips(const device_call &c, meeting &m)
 {
@@ -380,7 +387,11 @@ template <class C> DEVICE uint32_t reduce_strips(const device_call &c, meeting &
             uint64_t first = scatters(c) ? 0 : (uint64_t)c.index * c.tile;
             range own = warp_share(clip(c, at + first, c.tile));
 
-            reduce_share<C>(m.odd, sum_at(c, m, at, own), own.bytes);
+            if (c.via.multimem != 0)
+                multimem_share(c, own_stage(c) + own.at - at, own_stage(c) + c.stage + own.at - at,
+                               own.bytes);
+            else
+                reduce_share<C>(m.odd, sum_at(c, m, at, own), own.bytes);
             error = sync(c, m);
         }
         if (error != DEVICE_FINE)

@@ -4,6 +4,7 @@
 #include "core/hash.h"
 #include "core/lane.h"
 #include "core/nvtx.h"
+#include "ops/cuda/variant.h"
 #include "ops/reduce.h"
 
 enum {
@@ -106,7 +107,9 @@ static struct choice choose(const oriel_devices *devices, const oriel_device_cod
     struct choice c = {.tile = tile_bytes(devices, op, n), .threads = DEVICE_THREADS};
     size_t unit = DEVICE_SMALL_BYTES;
 
-    if (block <= small_limit(devices, n)) {
+    if (oriel_variant_staged(op)) {
+        c.function = NULL;
+    } else if (block <= small_limit(devices, n)) {
         c.function = kernel_of(code, DEVICE_SMALL, op, n);
     } else if (block <= wide_limit(devices, n)) {
         c.function = kernel_of(code, DEVICE_WIDE, op, n);
@@ -334,6 +337,8 @@ static struct choice plan(const oriel_group *group, int rank, const oriel_op *op
                                               : choose(devices, self->code, op, group->n);
 
     describe_call(group, rank, op, record, call);
+    if (oriel_variant_staged(op))
+        oriel_variant_describe(group, rank, op, call);
     call->tile = choice.tile;
     if (is_early(devices, &choice, self->gpu))
         call->flags |= DEVICE_EARLY;
@@ -365,7 +370,8 @@ static oriel_status launch(oriel_group *group, int rank, const oriel_op *op,
     choice = plan(group, rank, op, &record, stream, &call);
     if (ragged != NULL)
         describe_ragged(ragged, &call);
-    st = start(&choice, call.flags & DEVICE_EARLY, params, stream);
+    st = op->via == ORIEL_VIA_NCCL ? oriel_variant_nccl(group, rank, op, &call, stream)
+                                   : start(&choice, call.flags & DEVICE_EARLY, params, stream);
     oriel_cu->context_pop(&back);
     oriel_nvtx_pop();
     if (st != ORIEL_OK)
@@ -394,10 +400,13 @@ oriel_status oriel_launch_describe(oriel_group *group, int rank, oriel_kernel_ca
 oriel_status oriel_launch(oriel_group *group, int rank, const oriel_op *op, void *stream)
 {
     oriel_status st = oriel_op_check(group, rank, op);
+    oriel_op call = *op;
 
     if (st == ORIEL_OK)
         st = check_devices(group, op);
-    return st == ORIEL_OK ? launch(group, rank, op, NULL, stream) : st;
+    if (st == ORIEL_OK)
+        st = oriel_variant_resolve(group, rank, &call);
+    return st == ORIEL_OK ? launch(group, rank, &call, NULL, stream) : st;
 }
 
 oriel_status oriel_launch_ragged(oriel_group *group, int rank, const oriel_op *op,
@@ -419,16 +428,21 @@ oriel_status oriel_launch_prepare(oriel_group *group, int rank, const oriel_op *
 {
     oriel_comm *comm = group->comm;
     const oriel_devices *devices = comm->devices;
+    oriel_op resolved = *op;
     device_call call = {0};
     oriel_record record;
     cu_context back;
+    oriel_status st;
 
     if (has_failed(comm, &devices->ranks[rank - comm->first_rank]))
         return oriel_comm_failure(comm);
     if (op->kind == ORIEL_KIND_KERNEL)
         return oriel_kernel_on_prepare(group, rank, op->kernel, stream);
-    oriel_op_describe(group, op, &record);
-    plan(group, rank, op, &record, stream, &call);
+    st = oriel_variant_resolve(group, rank, &resolved);
+    if (st != ORIEL_OK)
+        return st;
+    oriel_op_describe(group, &resolved, &record);
+    plan(group, rank, &resolved, &record, stream, &call);
     oriel_cu->context_pop(&back);
     return ORIEL_OK;
 }

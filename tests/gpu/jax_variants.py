@@ -1,0 +1,101 @@
+"""all_reduce by every way that is to be had, in jit: jax_variants.py [RUNS]. The fabric decides
+which those are (ORIEL_FABRIC); XLA may capture all but NCCL's own call in graphs."""
+
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import oriel
+from jax_common import own, poison, row, sharded, spread, start
+
+CHAIN = 6
+DTYPES = ("float32", "bfloat16", "int32", "uint8", "complex64")
+
+
+def available():
+    """Those that work; a sentence for each of the others."""
+    ways = oriel.all_reduce_ways()
+    for via, missing in ways.items():
+        assert missing is None or f"all_reduce via {via}: " in missing, missing
+        print(f"{via}: {missing or 'to be had'}", flush=True)
+    return [via for via, missing in ways.items() if missing is None]
+
+
+def check_values(mesh, via, rng):
+    """NCCL may be built for f32 sums alone, and its order of sums is its own."""
+    n = oriel.size()
+    for dtype in DTYPES if via != "nccl" else ("float32",):
+        for count in (1, 777, 40001, 1 << 20):
+            x = rng.integers(0, 9, (n, count)).astype(jnp.dtype(dtype))
+            step = sharded(mesh, lambda v: oriel.all_reduce(v, "x", via=via), check_vma=False)
+            wanted = x.astype(np.complex128 if dtype == "complex64" else np.float64).sum(0)
+            got = own(step(spread(mesh, x)))[0]
+            np.testing.assert_array_equal(got.astype(wanted.dtype), wanted, f"{via} {dtype} {count}")
+
+
+def check_chain(mesh, via, runs, rng):
+    """The host far ahead of the devices, results on the way to the next call."""
+    n = oriel.size()
+
+    def chain(v):
+        for _ in range(CHAIN):
+            v = oriel.all_reduce(v, "x", via=via) * (1 / n)
+        return v
+
+    step = sharded(mesh, chain, check_vma=False)
+    for count in (500, 300000):
+        for run in range(runs):
+            if run % 10 == 0:
+                poison(8, 2)
+            x = rng.integers(-500, 500, (n, count)).astype(np.float32) * n
+            got = own(step(spread(mesh, x)))[0]
+            np.testing.assert_allclose(got, x.mean(0), rtol=1e-6, err_msg=f"{via}, run {run}")
+
+
+def check_gradient(mesh, via):
+    n = oriel.size()
+    x = np.arange(4.0 * n, dtype=np.float32).reshape(n, 4)
+    step = sharded(
+        mesh,
+        jax.grad(lambda v: (oriel.all_reduce(v, "x", via=via) ** 2).sum()),
+        check_vma=False,
+    )
+    # Each device's copy of the sum gets a cotangent, and they add up, as with lax.psum.
+    np.testing.assert_allclose(own(step(spread(mesh, x)))[0], 2 * n * x.sum(0), rtol=1e-6)
+
+
+def check_coloured(mesh, via, rng):
+    """Operand and result in XLA's collective memory space."""
+    n = oriel.size()
+
+    def coloured(v):
+        return oriel.all_reduce(v * 2, "x", via=via, memory_space="collective") + 1
+
+    step = sharded(mesh, coloured, check_vma=False)
+    for count in (100, 200000):
+        x = rng.integers(-500, 500, (n, count)).astype(np.float32)
+        text = step.lower(spread(mesh, x)).compile().as_text()
+        calls = [line for line in text.splitlines() if "oriel_all_reduce" in line]
+        assert calls and all(line.count("S(1)") >= 1 for line in calls), calls
+        for _ in range(3):
+            got = own(step(spread(mesh, x)))[0]
+            np.testing.assert_array_equal(got, 2 * x.sum(0) + 1, f"{via} {count}")
+
+
+def main():
+    runs = int(sys.argv[1]) if len(sys.argv) > 1 else 30
+    mesh = start()
+    rng = np.random.default_rng(5)
+    for via in available():
+        check_values(mesh, via, rng)
+        check_gradient(mesh, via)
+        check_chain(mesh, via, runs, rng)
+        row(f"via {via}")
+        check_coloured(mesh, via, rng)
+        row(f"coloured via {via}")
+    oriel.finalize()
+    row("finalize")
+
+
+main()
