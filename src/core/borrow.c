@@ -339,8 +339,8 @@ static oriel_status check_lives(const gathering *g)
     return ORIEL_OK;
 }
 
-/* Not as symmetric memory: XLA's own collectives run on this communicator, in the same memory,
- * and NCCL would take their buffers to be at the same offset on all ranks. */
+/* Not as symmetric memory: what NCCL finds in such a window it takes to be at the same offset on
+ * all ranks, and XLA's own collectives run on this communicator. */
 static oriel_status register_one(const gathering *g, const oriel_cuda_memory *memory,
                                  nccl_window *window_p)
 {
