@@ -153,27 +153,28 @@ def nccl_bars(result, fabric=None):
 # ---- inside jit --------------------------------------------------------------------------
 
 
-def jit_times(result):
+def jit_times(result, fabric=None):
     """Lists of microseconds; that of psum is None where NCCL was not at hand."""
-    found = {name: {s["bytes"]: s["us"] for s in samples(result, f"jax {name}")}
+    found = {name: {s["bytes"]: s["us"] for s in samples(result, f"jax {name}", fabric=fabric)}
              for name in ("all_reduce", "copy", "psum")}  # fmt: skip
     for nbytes in sorted(found["all_reduce"].keys() & found["copy"].keys()):
         yield Jit(nbytes, found["all_reduce"][nbytes], found["copy"][nbytes],
                   found["psum"].get(nbytes))  # fmt: skip
 
 
-def jit_bars(result):
+def jit_bars(result, fabric=None):
     """Up to 64 KiB at most 1.15 times the copy, or 8 us more; faster than psum always."""
-    for row in jit_times(result):
+    name = f"all_reduce on {fabric} in jit" if fabric else "all_reduce in jit"
+    for row in jit_times(result, fabric):
         ours, copy = statistics.median(row.ours), statistics.median(row.copy)
         if row.bytes <= 64 * KIB:
-            yield Bar("all_reduce in jit", "2 processes, MPS", row.bytes,
+            yield Bar(name, "2 processes, MPS", row.bytes,
                       "at most 1.15 of an FFI copy, or 8 us more",
                       f"{ours / copy:.2f}, {ours - copy:+.1f} us",
                       ours <= max(1.15 * copy, copy + 8))  # fmt: skip
         if row.psum is not None:
             psum = statistics.median(row.psum)
-            yield Bar("all_reduce in jit", "2 processes, MPS", row.bytes, "less than lax.psum",
+            yield Bar(name, "2 processes, MPS", row.bytes, "less than lax.psum",
                       f"{ours / psum:.2f}", ours < psum)  # fmt: skip
 
 
@@ -218,8 +219,9 @@ def stage_bars(result):
 
 
 def bars(result):
-    return [*share_bars(result), *nccl_bars(result), *nccl_bars(result, "nccl"), *jit_bars(result), *kernel_bars(result),
-            *stage_bars(result)]
+    return [*share_bars(result), *nccl_bars(result), *nccl_bars(result, "nccl"),
+            *jit_bars(result), *jit_bars(result, "nccl"), *jit_bars(result, "xla"),
+            *kernel_bars(result), *stage_bars(result)]  # fmt: skip
 
 
 def unmeasured(result):
@@ -228,6 +230,9 @@ def unmeasured(result):
         yield "NCCL"
     if not nccl_layouts(result, "nccl"):
         yield "the nccl fabric"
+    for fabric in ("nccl", "xla"):
+        if not samples(result, "jax all_reduce", fabric=fabric):
+            yield f"jit on {fabric}"
     if not samples(result, "jax psum"):
         yield "lax.psum"
     if not samples(result, "jax two_shot"):

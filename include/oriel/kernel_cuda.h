@@ -146,12 +146,16 @@ static __device__ __noinline__ void oriel_cuda_stage(oriel_team team, uint32_t f
     }
 }
 
-/* All ranks have met before the launch, so all operands are there, unless they must be
- * copied first. */
+/* The meeting of all ranks comes before the launch, but may not have ended yet. Then all
+ * operands are there, unless they must be copied first. */
 ORIEL_FN int oriel_cuda_begin(oriel_team *team, const oriel_frame *frame)
 {
-    void *const *staged = *frame->staged;
+    void *const *staged;
 
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+    staged = *frame->staged;
     team->frame = frame;
     team->thread = blockIdx.x * blockDim.x + threadIdx.x;
     team->threads = gridDim.x * blockDim.x;
@@ -164,13 +168,17 @@ ORIEL_FN int oriel_cuda_begin(oriel_team *team, const oriel_frame *frame)
     return oriel_cuda_barrier(team);
 }
 
-/* Ranks meet again after the launch; copied results are there when all have ended. */
+/* Ranks meet again after the launch, for which the next kernel may begin; copied results are
+ * there when all have ended. */
 ORIEL_FN void oriel_cuda_end(oriel_team *team)
 {
     const oriel_frame *frame = team->frame;
 
     if (*frame->staged && !oriel_cuda_barrier(team))
         oriel_cuda_stage(*team, frame->num_operands, frame->num_buffers, 0);
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
 }
 
 #endif

@@ -56,6 +56,8 @@ typedef struct oriel_device_rank {
     int reported;               /* has been passed on to the comm */
     uint32_t begun;             /* as last seen in the report, and since when */
     double begun_at;
+    void *last_stream;       /* of the rank's last call, and whether ... */
+    int last_early;          /* ... the next on it may begin before that one has met the others */
     oriel_export *exports;   /* DEVICE_WINDOWS of them, if there are other processes ... */
     _Atomic int num_exports; /* ... of which so many were ever used */
 

@@ -16,7 +16,7 @@ enum {
     DEVICE_THREADS = 512,
     DEVICE_WINDOWS = 512,      /* buffers of one rank that its peers have mapped */
     DEVICE_SMALL_CTAS = 64,    /* of a call through the slots, each with ... */
-    DEVICE_SMALL_BYTES = 4096, /* ... so much of a block: 8 bytes per thread; in wide ones ... */
+    DEVICE_SMALL_BYTES = 4096, /* ... up to so much of a block: 8 bytes per thread; or ... */
     DEVICE_SMALL_LINES = 4     /* ... so many times that */
 };
 /* A slice of ragged_all_to_all, in rows: as the sender tells the receiver. */

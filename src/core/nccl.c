@@ -144,7 +144,7 @@ oriel_status oriel_nccl_connect(oriel_comm *comm, oriel_status mine)
     st = open_links(comm, devices->nccl);
     if (st == ORIEL_OK)
         st = register_heaps(comm, devices->nccl);
-    if (st == ORIEL_OK)
+    if (st == ORIEL_OK && comm->wants_nccl)
         st = oriel_nccl_ways_open(comm, devices->nccl);
     if (st == ORIEL_OK)
         return ORIEL_OK;
@@ -235,7 +235,9 @@ void oriel_nccl_look(oriel_comm *comm)
 {
     struct oriel_nccl *nccl = nccl_of(comm);
 
-    for (int i = nccl != NULL ? nccl->revoked : 0; nccl != NULL && i < nccl->links.n; i++) {
+    if (nccl == NULL || nccl->ways == NULL)
+        return;
+    for (int i = nccl->revoked; i < nccl->links.n; i++) {
         int done;
 
         /* Whoever holds it sees the revocation, and leaves. */

@@ -224,6 +224,9 @@ static int decide(oriel_comm *comm, struct oriel_rounds *rounds, struct round ro
         round.phase = CANCEL;
         rounds->retry_at = oriel_now() + UNLIKE_S;
     }
+    if (round.phase == CANCEL)
+        oriel_log(ORIEL_LOG_DEBUG, "round %u with NCCL is cancelled: %d of %d processes are ready",
+                  round.number, ready, comm->num_processes);
     store_round(comm, round);
     return 1;
 }
@@ -407,6 +410,7 @@ static void fail_rounds(oriel_comm *comm)
 static void enter(oriel_comm *comm, struct oriel_rounds *rounds, struct round round)
 {
     const oriel_devices *devices = comm->devices;
+    double began = oriel_now();
     oriel_status st = ORIEL_OK;
 
     if (round.kind == REGISTER)
@@ -418,6 +422,9 @@ static void enter(oriel_comm *comm, struct oriel_rounds *rounds, struct round ro
         st = see_offers(comm, rounds->sets[round.set]);
     if (st != ORIEL_OK)
         fail_rounds(comm);
+    oriel_log(ORIEL_LOG_DEBUG, "round %u with NCCL: %s set %d in %.1f ms", round.number,
+              round.kind == REGISTER ? "registered" : "dropped", round.set,
+              1e3 * (oriel_now() - began));
     cast_vote(comm, round.number, DONE);
 }
 

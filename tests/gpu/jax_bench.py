@@ -1,6 +1,7 @@
 """What a call costs inside jit on GPUs: 100 chained calls in one program, all_reduce of
 f32, a custom call that only copies and, with NCCL 2.30 preloaded, `lax.psum`, in turn:
-jax_bench.py [SAMPLES]. Lines for tests/gpu/report.py, and of a table."""
+jax_bench.py [SAMPLES [MOST FABRIC]], up to MOST bytes, on a fabric that is not the default.
+Lines for tests/gpu/report.py, and of a table."""
 
 import ctypes
 import json
@@ -70,7 +71,7 @@ def check(got, x):
     np.testing.assert_allclose(own(got)[0], wanted, rtol=1e-4)
 
 
-def measure(mesh, nbytes, samples, functions):
+def measure(mesh, nbytes, samples, functions, fabric):
     n = oriel.size()
     x = np.random.default_rng(nbytes).uniform(0.5, 1, (n, nbytes // 4)).astype(np.float32)
     array = spread(mesh, x)
@@ -93,6 +94,8 @@ def measure(mesh, nbytes, samples, functions):
     for name, values in times.items():
         sample = {"op": f"jax {name}", "ranks": n, "processes": n, "way": "jit",
                   "bytes": nbytes, "us": values}  # fmt: skip
+        if fabric:
+            sample["fabric"] = fabric
         if oriel.rank() == 0:
             print(f"sample {json.dumps(sample)}", flush=True)
     return times
@@ -104,15 +107,16 @@ def cell(values):
     return f"{middle:9.2f} us +-{(high - low) / middle / 2:4.0%}"
 
 
-def line(nbytes, times):
+def line(nbytes, times, fabric):
     median = {name: np.median(values) for name, values in times.items()}
     ours = median.pop("all_reduce")
     parts = [f"{name} {cell(times[name])} {ours / peer:.2f} times {ours - peer:+.2f} us"
              for name, peer in median.items()]
-    return f"bench jax {nbytes:>9} all_reduce {cell(times['all_reduce'])}; {'; '.join(parts)}"
+    on = f" on {fabric}" if fabric else ""
+    return f"bench jax {nbytes:>9}{on} all_reduce {cell(times['all_reduce'])}; {'; '.join(parts)}"
 
 
-def main(samples):
+def main(samples=20, most=SIZES[-1], fabric=""):
     mesh = start(timeout=20)
     register_copy()
     functions = {"all_reduce": reduces, "copy": copies}
@@ -121,12 +125,12 @@ def main(samples):
         print(f"bench jax without psum: {refusal}", flush=True)
     else:
         functions["psum"] = psums
-    for nbytes in SIZES:
-        times = measure(mesh, nbytes, samples, functions)
+    for nbytes in (nbytes for nbytes in SIZES if nbytes <= int(most)):
+        times = measure(mesh, nbytes, int(samples), functions, fabric)
         if oriel.rank() == 0:
-            print(line(nbytes, times), flush=True)
+            print(line(nbytes, times, fabric), flush=True)
     oriel.finalize()
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 20)
+    main(*sys.argv[1:])

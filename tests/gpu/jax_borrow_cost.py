@@ -1,8 +1,8 @@
-"""What a communicator costs: jax_borrow_cost.py [psum]. One JSON row from rank 0: seconds of
-init and of the first execution, the memory of the GPU that all processes together use then, and
-microseconds of an execution with one small call, and of a large call in a chain. With psum the
-program has one of XLA's own collectives too. Run it with ORIEL_NCCL_COMM=none, with xla, and with
-ORIEL_FABRIC=nccl, on a GPU that does nothing else."""
+"""What a communicator costs: jax_borrow_cost.py none|xla|own [psum]. A line for
+tests/gpu/report.py from rank 0: seconds of init and of the first execution, the memory of the GPU
+that all processes together use then, and microseconds of an execution with one small call, and
+of a large call in a chain. With psum the program has one of XLA's own collectives too. Nothing
+else may run on the GPU."""
 
 import json
 import os
@@ -10,11 +10,17 @@ import subprocess
 import sys
 import time
 
-import jax
-import numpy as np
-import oriel
-from jax import lax
-from jax_common import own, row, sharded, spread, start
+WHOSE = sys.argv[1]
+if WHOSE == "own":
+    os.environ["ORIEL_FABRIC"] = "nccl"
+else:
+    os.environ["ORIEL_NCCL_COMM"] = WHOSE
+
+import jax  # noqa: E402  (after the choice)
+import numpy as np  # noqa: E402
+import oriel  # noqa: E402
+from jax import lax  # noqa: E402
+from jax_common import nccl_refusal, own, row, sharded, spread, start  # noqa: E402
 
 COUNT = 1 << 20  # of the first execution
 
@@ -51,6 +57,9 @@ def per_execution(mesh, count, calls, executions):
 
 
 def main(with_psum):
+    if why := nccl_refusal():
+        print(why, flush=True)
+        sys.exit(77)
     init_s, mesh = timed(lambda: start(timeout=60))
     after_init = used()
 
@@ -69,15 +78,14 @@ def main(with_psum):
     small_us = per_execution(mesh, 256, 1, 500)
     large_us = per_execution(mesh, 4 << 20, 20, 20) / 20
     if oriel.rank() == 0:
-        print("cost " + json.dumps({
-            "communicator": os.environ.get("ORIEL_NCCL_COMM", "auto"),
-            "fabric": os.environ.get("ORIEL_FABRIC", "auto"), "psum": with_psum,
-            "ranks": oriel.size(), "init_s": round(init_s, 3), "first_s": round(first_s, 3),
-            "init_mib": after_init, "used_mib": used_mib, "small_us": small_us,
-            "large_us": round(large_us, 1)}), flush=True)
+        print("sample " + json.dumps({
+            "op": "jax cost", "ranks": oriel.size(), "processes": oriel.size(), "way": WHOSE,
+            "psum": with_psum, "bytes": 4 * COUNT, "init_s": round(init_s, 3),
+            "first_s": round(first_s, 3), "init_mib": after_init, "used_mib": used_mib,
+            "small_us": small_us, "large_us": round(large_us, 1)}), flush=True)
     jax.block_until_ready(oriel.all_reduce(jax.numpy.zeros(1)))  # all stay until it is measured
     oriel.finalize()
     row("end")
 
 
-main("psum" in sys.argv[1:])
+main("psum" in sys.argv[2:])

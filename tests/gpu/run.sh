@@ -173,7 +173,6 @@ jax_part() {
     ORIEL_GPU_ARENA=8M jax jax_kernel_no_room_2 2 jax_kernel.py right
     jax jax_op_2 2 jax_op.py
     XLA_FLAGS=--xla_gpu_graph_min_graph_size=1 jax jax_op_graphs_2 2 jax_op.py
-    jax jax_variants_2 2 jax_variants.py
     XLA_FLAGS=--xla_gpu_graph_min_graph_size=1 jax jax_variants_graphs_2 2 jax_variants.py
     ORIEL_FABRIC=nccl jax_nccl jax_variants_nccl_2 2 jax_variants.py
     ORIEL_FABRIC=nccl XLA_FLAGS=--xla_gpu_graph_min_graph_size=1 jax_nccl jax_variants_nccl_graphs_2 2 jax_variants.py
@@ -230,11 +229,11 @@ borrow_killed() {
 
 # Memory and time with and without communicators; nothing else runs on the GPU.
 borrow_costs() {
-    for psum in "" psum; do
-        ORIEL_NCCL_COMM=none jax_nccl "cost_none_2${psum:+_psum}" 2 jax_borrow_cost.py $psum
-        ORIEL_NCCL_COMM=xla jax_nccl "cost_xla_2${psum:+_psum}" 2 jax_borrow_cost.py $psum
-        ORIEL_FABRIC=nccl jax_nccl "cost_own_2${psum:+_psum}" 2 jax_borrow_cost.py $psum
+    for whose in none xla own; do
+        jax_nccl "bench_cost_${whose}_2" 2 jax_borrow_cost.py $whose
     done
+    jax_nccl bench_cost_none_psum_2 2 jax_borrow_cost.py none psum
+    jax_nccl bench_cost_xla_psum_2 2 jax_borrow_cost.py xla psum
 }
 
 bench_part() {
@@ -255,25 +254,11 @@ bench_part() {
     mps_stop
 }
 
-jax_borrow_killed() {
-    [ -n "$NCCL_LIB" ] && preload="env LD_PRELOAD=$NCCL_LIB NCCL_MULTI_RANK_GPU_ENABLE=1"
-    ORIEL_NCCL_COMM=xla MUST="row finalize" WANT=137 try "$1" "$build/oriel" run --grace 40 -n 2 -- \
-        $preload "$python" "$here/jax_borrow.py" killed
-    preload=
-}
-
-# Memory and time with and without communicators; nothing else runs on the GPU.
-borrow_costs() {
-    for psum in "" psum; do
-        ORIEL_NCCL_COMM=none jax_nccl "cost_none_2${psum:+_psum}" 2 jax_borrow_cost.py $psum
-        ORIEL_NCCL_COMM=xla jax_nccl "cost_xla_2${psum:+_psum}" 2 jax_borrow_cost.py $psum
-        ORIEL_FABRIC=nccl jax_nccl "cost_own_2${psum:+_psum}" 2 jax_borrow_cost.py $psum
-    done
-}
-
-bench_part() {
+jax_bench_part() {
     mps_start
     LIMIT=200 jax_nccl bench_jax_2 2 jax_bench.py
+    ORIEL_FABRIC=nccl jax_nccl bench_jax_nccl_2 2 jax_bench.py 20 65536 nccl
+    ORIEL_NCCL_COMM=xla jax_nccl bench_jax_borrowed_2 2 jax_bench.py 20 65536 xla
     borrow_costs
     jax bench_jax_kernel_2 2 jax_kernel_bench.py
     jax bench_jax_fused_2 2 jax_fused.py
@@ -288,4 +273,3 @@ has bench && bench_part
 has jax && jax_bench_part
 cat "$rows"
 sed 's/^\[[0-9]*\] //' "$out"/bench_*.log | grep '^copy\|^host\|^bench'
-sed 's/^\[[0-9]*\] //' "$out"/cost_*.log 2> /dev/null | grep '^cost {'

@@ -245,18 +245,34 @@ static void delayed(oriel_comm *comm, int rank, struct place *p, oriel_via via)
     busy_streams(comm, rank, p, via, 0);
 }
 
-static void graphs(oriel_comm *comm, int rank, struct place *p, oriel_via via)
+/* NCCL cannot, where ranks are threads: refused, with nothing done and nobody waiting. */
+static void refused(oriel_comm *comm, int rank, struct place *p, oriel_via via)
 {
-    busy_streams(comm, rank, p, via, 1);
+    cu_graph graph;
+
+    CHECK_CU(gpu.capture_begin(p->stream, 1));
+    CHECK_IS(ORIEL_ERR_UNSUPPORTED, call(comm, rank, p->send, p->recv, 100, via, p->stream));
+    check_says("via nccl", "captured", NULL);
+    CHECK_CU(gpu.capture_end(p->stream, &graph));
+    CHECK_CU(gpu.graph_destroy(graph));
+    CHECK_OK(oriel_comm_check(comm));
 }
 
-/* The time of a call among many, for a table: only where it is asked for. */
+static void graphs(oriel_comm *comm, int rank, struct place *p, oriel_via via)
+{
+    if (via == ORIEL_VIA_NCCL && comm->local_ranks > 1)
+        refused(comm, rank, p, via);
+    else
+        busy_streams(comm, rank, p, via, 1);
+}
+
+/* The time of a call among many; a part for who asks. */
 static void times(oriel_comm *comm, int rank, struct place *p, oriel_via via)
 {
     static const size_t bytes[] = {4096, 65536, 1 << 20, 8 << 20};
     enum { CALLS = 300 };
 
-    for (size_t i = 0; i < sizeof bytes / sizeof *bytes && only != NULL; i++) {
+    for (size_t i = 0; i < sizeof bytes / sizeof *bytes; i++) {
         double best = 1e9;
 
         for (int round = 0; round < 5; round++) {
@@ -289,6 +305,11 @@ static int has(oriel_comm *comm, oriel_via via)
     return oriel_via_check(oriel_comm_world(comm), via, ORIEL_F32, ORIEL_SUM) == ORIEL_OK;
 }
 
+static int runs(const char *part)
+{
+    return only != NULL ? strcmp(only, part) == 0 : strcmp(part, "times") != 0;
+}
+
 static void body(oriel_comm *comm, int rank, void *arg)
 {
     struct place p;
@@ -301,7 +322,7 @@ static void body(oriel_comm *comm, int rank, void *arg)
         for (int via = 0; via < ORIEL_VIA_COUNT; via++) {
             double began = oriel_now();
 
-            if (!has(comm, (oriel_via)via) || (only != NULL && strcmp(only, parts[i].name) != 0))
+            if (!has(comm, (oriel_via)via) || !runs(parts[i].name))
                 continue;
             parts[i].run(comm, rank, &p, (oriel_via)via);
             CHECK_OK(oriel_barrier(oriel_comm_world(comm), rank));

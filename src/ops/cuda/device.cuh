@@ -153,6 +153,30 @@ DEVICE uint64_t clock_ns()
     return ns;
 }
 
+/* ---- the stream -------------------------------------------------------------------- */
+
+/* From sm_90 on a kernel may begin while the one before it on the stream still runs. Until
+ * it has waited for that one's end it reads and writes nothing that means anything. */
+DEVICE void wait_for_last()
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+DEVICE void let_next_begin()
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+/* So that the address is known, and its page found, when it is needed. */
+DEVICE void touch(const void *at)
+{
+    asm volatile("prefetch.global.L2 [%0];" : : "l"(at));
+}
+
 /* ---- the ranks --------------------------------------------------------------------- */
 
 DEVICE device_table *own_table(const device_call &c)
@@ -255,8 +279,9 @@ SLOW uint32_t look(const device_call &c, uint32_t member, patience &p)
     return DEVICE_FINE;
 }
 
-/* Spins until `ready` says so; DEVICE_FINE, or why not. */
-template <class Ready> DEVICE uint32_t spin(const device_call &c, uint32_t member, Ready ready)
+/* Spins until `ready` says so; DEVICE_FINE, or why not. `ready` may change `member`. */
+template <class Ready>
+DEVICE uint32_t spin(const device_call &c, const uint32_t &member, Ready ready)
 {
     patience p = {0, 0};
     uint32_t error = DEVICE_FINE;
@@ -467,6 +492,15 @@ DEVICE uint32_t enter(const device_call &c, meeting &m, bool direct)
         m.odd = odd;
     }
     return __syncthreads_or(error != DEVICE_FINE) ? DEVICE_REVOKED : DEVICE_FINE;
+}
+
+/* What the host wrote is fetched, and pages are found, while the kernel before still runs. */
+DEVICE void follow(const device_call &c)
+{
+    asm volatile("" : : "l"(c.table), "l"(c.block), "r"(c.n), "r"(c.root), "l"(c.shape));
+    if (THREAD < c.n)
+        touch(&table_of(c, THREAD)->sync[CTA][own_rank(c)]);
+    wait_for_last();
 }
 
 /* Signals the member that this CTA has come so far. */

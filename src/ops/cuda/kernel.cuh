@@ -90,9 +90,12 @@ DEVICE void kernel_begin(const device_call &c, const device_begin &b)
         __threadfence_system();
         __syncthreads();
     }
-    if (error == DEVICE_FINE)
+    if (error == DEVICE_FINE) {
+        /* Only now: what waits for this one's end keeps others from being resident. */
+        let_next_begin();
         tell_kernel(c, b, m);
-    else if (THREAD == 0)
+    }
+    if (error != DEVICE_FINE && THREAD == 0)
         *(uint64_t *)b.staged = DEVICE_NOT_MET;
     leave(c, m, error);
 }

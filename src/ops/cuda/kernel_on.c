@@ -379,13 +379,6 @@ oriel_status oriel_kernel_on_prepare(oriel_group *group, int rank, oriel_kernel_
     return st;
 }
 
-static oriel_status launch(cu_function function, unsigned ctas, unsigned threads, void *stream,
-                           void **params, const char *what)
-{
-    return oriel_cuda_check(
-        oriel_cu->launch(function, ctas, 1, 1, threads, 1, 1, 0, stream, params, NULL), what);
-}
-
 static oriel_status launch_end(const oriel_device_rank *self, cu_ptr arena, cu_ptr staged,
                                const oriel_kernel_call *call, device_call *meeting, void *stream)
 {
@@ -401,8 +394,7 @@ static oriel_status launch_end(const oriel_device_rank *self, cu_ptr arena, cu_p
         oriel_poison(result->poison, sizeof result->poison / oriel_dtype_size(buffer->dtype),
                      buffer->dtype);
     }
-    return launch(self->code->end, 1, MEETING_THREADS, stream, params,
-                  "launching the end of a kernel");
+    return oriel_launch_start(self, self->code->end, 1, MEETING_THREADS, 1, params, stream);
 }
 
 /* The first two buffers need no place of their own: enter() exchanges two. */
@@ -414,11 +406,13 @@ static void show_first(const device_begin *begin, device_call *meeting)
     meeting->recv_window = begin->buffers[1].window;
 }
 
+/* Each may begin while the one before it ends: the meeting is but one CTA beside a small call,
+ * the kernel begins when all have met, and nothing waits for others at its end. */
 static oriel_status put_on(oriel_group *group, int rank, oriel_kernel_call *call, struct plan *plan,
                            void *stream)
 {
     const oriel_devices *devices = group->comm->devices;
-    const oriel_device_rank *self = self_of(group->comm, rank);
+    oriel_device_rank *self = self_of(group->comm, rank);
     device_call meeting = {0};
     void *begin[] = {&meeting, &plan->begin};
     void *params[] = {&plan->frame->frame};
@@ -428,10 +422,12 @@ static oriel_status put_on(oriel_group *group, int rank, oriel_kernel_call *call
         return st;
     show_first(&plan->begin, &meeting);
     meeting.flags = (meeting.flags & ~(uint32_t)DEVICE_DIRECT) | plan->flags;
-    st = launch(self->code->begin, 1, MEETING_THREADS, stream, begin, "launching a meeting");
+    self->last_stream = stream;
+    self->last_early = 0;
+    st = oriel_launch_start(self, self->code->begin, 1, MEETING_THREADS, 1, begin, stream);
     if (st == ORIEL_OK)
-        st = launch(plan->code.function, (unsigned)devices->kernel_ctas, plan->code.threads, stream,
-                    params, "launching a kernel of one's own");
+        st = oriel_launch_start(self, plan->code.function, (unsigned)devices->kernel_ctas,
+                                plan->code.threads, 1, params, stream);
     return st == ORIEL_OK ? launch_end(self, arena_of(group->comm, rank, rank), plan->frame->at,
                                        call, &meeting, stream)
                           : st;

@@ -4,23 +4,12 @@
 #include "ops/cuda/ragged.cuh"
 
 #define BOUNDS __launch_bounds__(DEVICE_THREADS, 2)
-/* A small call costs little more than its launch, so that of the next begins at once. */
-DEVICE void follow(const device_call &c)
-{
-#if __CUDA_ARCH__ >= 900
-    /* What the host wrote can be fetched before the wait. */
-    asm volatile("" : : "l"(c.table), "l"(c.block), "r"(c.n), "r"(c.root), "l"(c.heap[0]),
-                 "l"(c.heap[c.n - 1]), "r"((uint32_t)c.ranks[c.n - 1]), "l"(c.shape));
-    asm volatile("griddepcontrol.wait;" ::: "memory");
-    if (c.flags & DEVICE_EARLY)
-        asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-#endif
-}
 #define KERNEL(name) extern "C" __global__ void BOUNDS name(const __grid_constant__ device_call c)
 
 #define LARGE(name)                                                                                \
     KERNEL(oriel_large_##name)                                                                     \
     {                                                                                              \
+        follow(c);                                                                                 \
         large_reduce<name##_of>(c);                                                                \
     }
 #define BOTH(name, T, function)                                                                    \
@@ -28,13 +17,11 @@ DEVICE void follow(const device_call &c)
     LARGE(name)                                                                                    \
     KERNEL(oriel_small_##name)                                                                     \
     {                                                                                              \
-        follow(c);                                                                                 \
-        small_reduce<name##_of, 1>(c);                                                                \
+        small_reduce<name##_of, 1>(c);                                                             \
     }
 #define WIDE(name)                                                                                 \
     KERNEL(oriel_wide_##name)                                                                      \
     {                                                                                              \
-        follow(c);                                                                                 \
         small_reduce<name##_of, DEVICE_SMALL_LINES>(c);                                            \
     }
 #define ALL_OF(T, A)                                                                               \
@@ -57,20 +44,20 @@ DEVICE void follow(const device_call &c)
 #if PART == 0
 KERNEL(oriel_large_copy)
 {
+    follow(c);
     large_copy(c);
 }
 KERNEL(oriel_ragged)
 {
+    follow(c);
     ragged(c);
 }
 KERNEL(oriel_small_copy)
 {
-    follow(c);
     small_copy<1>(c);
 }
 KERNEL(oriel_wide_copy)
 {
-    follow(c);
     small_copy<DEVICE_SMALL_LINES>(c);
 }
 KERNEL(oriel_meet)
@@ -85,11 +72,13 @@ KERNEL(oriel_judge)
 extern "C" __global__ void BOUNDS oriel_kernel_begin(const __grid_constant__ device_call c,
                                                      const __grid_constant__ device_begin b)
 {
+    follow(c);
     kernel_begin(c, b);
 }
 extern "C" __global__ void BOUNDS oriel_kernel_end(const __grid_constant__ device_call c,
                                                    const __grid_constant__ device_end e)
 {
+    follow(c);
     kernel_end(c, e);
 }
 ALL_OF(f32, f32)

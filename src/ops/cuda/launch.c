@@ -16,7 +16,7 @@ enum {
     LEAST_THREADS = 128
 };
 _Static_assert((int)LEAST_THREADS >= (int)DEVICE_RANKS, "a thread speaks for each member");
-enum { LEAST_ITEM = 512, MOST_ITEM = 4 << 10, ITEMS_OF_A_WARP = 4 };
+enum { LEAST_ITEM = 512, MOST_ITEM = 4 << 10, MANY_MEMBERS = 4, ITEMS_OF_A_WARP = 4 };
 
 /* ---- choosing: from what all members know alike ---------------------------------------- */
 
@@ -71,6 +71,14 @@ static uint32_t tile_bytes(const oriel_devices *devices, const oriel_op *op, int
     return (uint32_t)(tile < most ? tile : most);
 }
 
+/* Larger ones pay where a member moves a block for each of many. */
+static size_t most_item(const oriel_op *op, int n)
+{
+    int blocks = op->kind == ORIEL_KIND_ALL_GATHER || op->kind == ORIEL_KIND_ALL_TO_ALL;
+
+    return blocks && n >= MANY_MEMBERS ? 2 * (size_t)MOST_ITEM : MOST_ITEM;
+}
+
 /* Bytes that a warp works on at a time where calls go direct: several for each, so that
  * fast multiprocessors can take more. */
 static uint32_t item_bytes(const oriel_devices *devices, const oriel_op *op, int n)
@@ -81,7 +89,7 @@ static uint32_t item_bytes(const oriel_devices *devices, const oriel_op *op, int
 
     if (item < LEAST_ITEM)
         item = LEAST_ITEM;
-    return (uint32_t)(item < MOST_ITEM ? item : MOST_ITEM);
+    return (uint32_t)least(item, most_item(op, n));
 }
 
 struct choice {
@@ -100,32 +108,50 @@ static cu_function kernel_of(const oriel_device_code *code, enum device_family f
                                          : code->copy[family];
 }
 
+/* The kernel of a small call may be launched early if two of them take no more CTAs than a
+ * rank has, so that they keep no others from being resident. */
+static unsigned early_ctas(const oriel_devices *devices)
+{
+    return (unsigned)least(EARLY_CTAS, (size_t)devices->ctas / 2);
+}
+
+/* Of a small call, with a line for each: as few in a CTA as that allows, since CTAs on several
+ * multiprocessors poll faster than one. */
+static unsigned small_threads(const oriel_devices *devices, size_t block)
+{
+    unsigned threads = LEAST_THREADS;
+
+    while (threads < DEVICE_THREADS && block > (size_t)early_ctas(devices) * threads * 8)
+        threads *= 2;
+    return threads;
+}
+
 static struct choice choose(const oriel_devices *devices, const oriel_device_code *code,
                             const oriel_op *op, int n)
 {
     size_t block = oriel_op_block(op);
     struct choice c = {.tile = tile_bytes(devices, op, n), .threads = DEVICE_THREADS};
-    size_t unit = DEVICE_SMALL_BYTES;
+    size_t unit = 0;
 
     if (oriel_variant_staged(op)) {
         c.function = NULL;
     } else if (block <= small_limit(devices, n)) {
         c.function = kernel_of(code, DEVICE_SMALL, op, n);
+        c.threads = small_threads(devices, block);
+        unit = (size_t)c.threads * 8;
     } else if (block <= wide_limit(devices, n)) {
         c.function = kernel_of(code, DEVICE_WIDE, op, n);
         unit = DEVICE_SMALL_LINES * DEVICE_SMALL_BYTES;
     }
     if (c.function == NULL) {
         c.function = kernel_of(code, DEVICE_LARGE, op, n);
+        c.threads = DEVICE_THREADS;
         unit = oriel_op_scatters(op) ? c.tile : (size_t)n * c.tile;
         c.large = 1;
     }
     c.ctas = block > unit ? (unsigned)((block + unit - 1) / unit) : 1;
     if (c.ctas > (unsigned)devices->ctas)
         c.ctas = (unsigned)devices->ctas;
-    /* No more than have something to do, or speak for a member. */
-    if (!c.large && block <= LEAST_THREADS * 8)
-        c.threads = LEAST_THREADS;
     return c;
 }
 
@@ -300,30 +326,44 @@ static int has_failed(oriel_comm *comm, const oriel_device_rank *self)
            __atomic_load_n(&self->report->revoked, __ATOMIC_ACQUIRE) != 0;
 }
 
-/* Whether the kernel may wait on the GPU for the one before it to end: both together take
- * no more CTAs than a rank has, so that they keep no others from being resident. From sm_90
- * on, as kernels.cu has it. */
-static int is_early(const oriel_devices *devices, const struct choice *choice, const oriel_gpu *gpu)
+/* Whether the next kernel may begin before this one has met the others. */
+static int is_early(const oriel_devices *devices, const struct choice *choice)
 {
-    return !choice->large && choice->ctas <= EARLY_CTAS &&
-           2 * choice->ctas <= (unsigned)devices->ctas && gpu->arch >= 90;
+    return !choice->large && choice->ctas <= early_ctas(devices);
 }
 
-static oriel_status start(const struct choice *choice, int early, void **params, void *stream)
+oriel_status oriel_launch_start(const oriel_device_rank *self, cu_function function, unsigned ctas,
+                                unsigned threads, int early, void **params, void *stream)
 {
     cu_launch_attribute attribute = {.id = CU_LAUNCH_EARLY, .value = {.allowed = 1}};
-    cu_launch launch = {.grid_x = choice->ctas,
+    cu_launch launch = {.grid_x = ctas,
                         .grid_y = 1,
                         .grid_z = 1,
-                        .block_x = choice->threads,
+                        .block_x = threads,
                         .block_y = 1,
                         .block_z = 1,
                         .stream = stream,
                         .attributes = &attribute,
-                        .num_attributes = early != 0};
+                        .num_attributes = early && self->gpu->arch >= 90};
 
-    return oriel_cuda_check(oriel_cu->launch_ex(&launch, choice->function, params, NULL),
+    return oriel_cuda_check(oriel_cu->launch_ex(&launch, function, params, NULL),
                             "launching a kernel");
+}
+
+/* Every kernel waits for the one before it on the stream, and may begin earlier: a small one
+ * as soon as that says so, others when it is about to end. Such that do not fit beside one
+ * that has yet to meet the others would keep those from being resident, so after a small
+ * call, or on another stream than the last, they are launched as usual. */
+static oriel_status start(oriel_device_rank *self, const struct choice *choice, uint32_t flags,
+                          void **params, void *stream)
+{
+    int small = (flags & DEVICE_EARLY) != 0;
+    int early = small || (self->last_stream == stream && !self->last_early);
+
+    self->last_stream = stream;
+    self->last_early = small;
+    return oriel_launch_start(self, choice->function, choice->ctas, choice->threads, early, params,
+                              stream);
 }
 
 /* All of the call; it goes on with the rank's context current. */
@@ -340,7 +380,7 @@ static struct choice plan(const oriel_group *group, int rank, const oriel_op *op
     if (oriel_variant_staged(op))
         oriel_variant_describe(group, rank, op, call);
     call->tile = choice.tile;
-    if (is_early(devices, &choice, self->gpu))
+    if (is_early(devices, &choice))
         call->flags |= DEVICE_EARLY;
     call->item = item_bytes(devices, op, group->n);
     oriel_cu->context_push(self->gpu->context);
@@ -370,8 +410,9 @@ static oriel_status launch(oriel_group *group, int rank, const oriel_op *op,
     choice = plan(group, rank, op, &record, stream, &call);
     if (ragged != NULL)
         describe_ragged(ragged, &call);
-    st = op->via == ORIEL_VIA_NCCL ? oriel_variant_nccl(group, rank, op, &call, stream)
-                                   : start(&choice, call.flags & DEVICE_EARLY, params, stream);
+    st = op->via == ORIEL_VIA_NCCL
+             ? oriel_variant_nccl(group, rank, op, &call, stream)
+             : start(&devices->ranks[rank - comm->first_rank], &choice, call.flags, params, stream);
     oriel_cu->context_pop(&back);
     oriel_nvtx_pop();
     if (st != ORIEL_OK)
@@ -405,7 +446,7 @@ oriel_status oriel_launch(oriel_group *group, int rank, const oriel_op *op, void
     if (st == ORIEL_OK)
         st = check_devices(group, op);
     if (st == ORIEL_OK)
-        st = oriel_variant_resolve(group, rank, &call);
+        st = oriel_variant_resolve(group, rank, &call, stream);
     return st == ORIEL_OK ? launch(group, rank, &call, NULL, stream) : st;
 }
 
@@ -438,7 +479,7 @@ oriel_status oriel_launch_prepare(oriel_group *group, int rank, const oriel_op *
         return oriel_comm_failure(comm);
     if (op->kind == ORIEL_KIND_KERNEL)
         return oriel_kernel_on_prepare(group, rank, op->kernel, stream);
-    st = oriel_variant_resolve(group, rank, &resolved);
+    st = oriel_variant_resolve(group, rank, &resolved, stream);
     if (st != ORIEL_OK)
         return st;
     oriel_op_describe(group, &resolved, &record);
@@ -512,72 +553,4 @@ oriel_status oriel_launch_verdict(oriel_group *group, int rank, oriel_kernel_cal
     one.recv_bytes = result->count * size;
     oriel_poison(one.poison, sizeof one.poison / size, result->dtype);
     return launch_one(group->comm, rank, &one, stream);
-}
-
-/* ---- streams --------------------------------------------------------------------------------- */
-
-static const oriel_gpu *gpu_of(const oriel_comm *comm, int rank)
-{
-    const oriel_devices *devices = comm->devices;
-
-    return devices->ranks[rank - comm->first_rank].gpu;
-}
-
-oriel_status oriel_stream_copy(const oriel_comm *comm, int rank, void *to, const void *from,
-                               size_t bytes, void *stream)
-{
-    cu_context back;
-    oriel_status st;
-
-    oriel_cu->context_push(gpu_of(comm, rank)->context);
-    st = oriel_cuda_check(
-        oriel_cu->copy((cu_ptr)(uintptr_t)to, (cu_ptr)(uintptr_t)from, bytes, stream),
-        "copying an operand");
-    oriel_cu->context_pop(&back);
-    return st;
-}
-
-int oriel_stream_busy(const oriel_comm *comm, int rank, void *stream)
-{
-    cu_context back;
-    cu_result result;
-
-    oriel_cu->context_push(gpu_of(comm, rank)->context);
-    result = oriel_cu->stream_query(stream);
-    oriel_cu->context_pop(&back);
-    return result == CU_NOT_READY;
-}
-
-oriel_status oriel_stream_settle(oriel_comm *comm, int rank, void *stream)
-{
-    const oriel_devices *devices = comm->devices;
-    cu_context back;
-    oriel_status st;
-
-    oriel_cu->context_push(gpu_of(comm, rank)->context);
-    st = oriel_cuda_check(oriel_cu->stream_sync(stream), "waiting for a stream");
-    oriel_cu->context_pop(&back);
-    if (st == ORIEL_OK && has_failed(comm, &devices->ranks[rank - comm->first_rank]))
-        st = oriel_comm_failure(comm);
-    return st;
-}
-
-oriel_status oriel_buffer_offer(oriel_comm *comm, int rank, const void *ptr, size_t bytes)
-{
-    const oriel_gpu *gpu;
-    cu_context back;
-    oriel_status st = ORIEL_OK;
-
-    if (comm == NULL || comm->devices == NULL)
-        return oriel_fail(ORIEL_ERR_INVALID, "comm is NULL, or its ranks are CPUs");
-    if (rank < comm->first_rank || rank >= comm->first_rank + comm->local_ranks)
-        return oriel_fail(ORIEL_ERR_INVALID, "rank is %d; process %d holds ranks %d to %d", rank,
-                          comm->process, comm->first_rank,
-                          comm->first_rank + comm->local_ranks - 1);
-    gpu = gpu_of(comm, rank);
-    oriel_cu->context_push(gpu->context);
-    if (oriel_register(comm, rank, ptr, bytes, gpu->stream).stale)
-        st = oriel_cuda_check(oriel_cu->stream_sync(gpu->stream), "marking a buffer that is gone");
-    oriel_cu->context_pop(&back);
-    return st;
 }

@@ -17,7 +17,11 @@ oriel_status oriel_launch_ragged(oriel_group *group, int rank, const oriel_op *o
  * of ragged_all_to_all needs its rows alone. */
 oriel_status oriel_launch_prepare(oriel_group *group, int rank, const oriel_op *op, void *stream);
 
-/* For kernel_on.c. What the meetings of a person's kernel are told: `call` is zeroed, and has
+/* For kernel_on.c. Puts a kernel on a stream in the rank's context; early: it may begin while
+ * the one before it there still runs, for whose end it waits (see device.cuh). */
+oriel_status oriel_launch_start(const oriel_device_rank *self, cu_function function, unsigned ctas,
+                                unsigned threads, int early, void **params, void *stream);
+/* What the meetings of a person's kernel are told: `call` is zeroed, and has
  * no buffers. Fails with what revoked the comm. */
 oriel_status oriel_launch_describe(oriel_group *group, int rank, oriel_kernel_call *kernel,
                                    device_call *call);
@@ -48,7 +52,8 @@ oriel_status oriel_launch_verdict(oriel_group *group, int rank, oriel_kernel_cal
 /* Whether a call of this rank would fail now. */
 int oriel_launch_failed(const oriel_group *group, int rank);
 
-/* Streams of `rank`'s device. */
+/* ---- streams of `rank`'s device (stream.c) -------------------------------------------------- */
+
 oriel_status oriel_stream_copy(const oriel_comm *comm, int rank, void *to, const void *from,
                                size_t bytes, void *stream);
 /* Whether something on it has not ended yet. */

@@ -1,13 +1,11 @@
 /* Small calls: one exchange through the slots, each line of which carries its own tag, so
- * that nothing but the data itself has to arrive. A CTA takes DEVICE_SMALL_BYTES of every
- * block, a thread 8 bytes: one line to and one from each member; or, for more bytes, several
- * times as much. Thread 0 exchanges a line with every member in every call, whatever it has
- * to send.
+ * that nothing but the data itself has to arrive. A thread takes 8 bytes of every block: one
+ * line to and one from each member; or, for more bytes, several times as much. Thread 0
+ * exchanges a line with every member in every call, whatever it has to send.
  *
  * Slots are used in turn, two for each pair of ranks and CTA. Who writes a slot for the
  * second time has seen its peer's lines of the call between, which the peer sent after its
- * kernel of the call before had ended: the slot has been read. A kernel may be launched
- * while the one before it still runs, but waits for its end first thing (kernels.cu). */
+ * kernel of the call before had ended: the slot has been read. */
 #ifndef ORIEL_OPS_CUDA_SMALL_CUH
 #define ORIEL_OPS_CUDA_SMALL_CUH
 
@@ -43,13 +41,25 @@ DEVICE bool wants(const device_call &c, uint32_t member)
                                : c.kind != PERMUTE || c.source == (int)member;
 }
 
-/* Line number l of this thread. */
-DEVICE char *slot_line(const device_call &c, uint64_t heap, uint32_t from, uint32_t turn, int l)
+/* Where a rank has this thread's lines in the slots of its heap, for even turns; and how far
+ * from there line l of a turn is. */
+DEVICE char *slots_from(const device_call &c, uint64_t heap, uint32_t from)
 {
-    uint64_t slot = (uint64_t)(turn & 1) * c.world + from;
-    uint64_t first = (slot * DEVICE_SMALL_CTAS + CTA) * c.slot_lines + l;
+    uint64_t first = ((uint64_t)from * DEVICE_SMALL_CTAS + CTA) * c.slot_lines;
 
     return (char *)heap + c.slots_at + (first * DEVICE_THREADS + THREAD) * 16;
+}
+
+DEVICE uint64_t line_at(const device_call &c, uint32_t turn, int l)
+{
+    uint64_t slot = (uint64_t)(turn & 1) * c.world * DEVICE_SMALL_CTAS * c.slot_lines;
+
+    return (slot + l) * DEVICE_THREADS * 16;
+}
+
+DEVICE uint64_t tag_of(const device_call &c, uint32_t turn)
+{
+    return (uint64_t)c.hash << 32 | turn;
 }
 
 /* Up to 8 bytes, of any alignment. */
@@ -58,7 +68,7 @@ SLOW uint64_t load_odd(const char *at, uint32_t bytes)
     uint64_t word = 0;
 
     for (uint32_t i = 0; i < bytes; i++)
-        word |= (uint64_t)(uint8_t)at[i] << 8 * i;
+        word |= (uint64_t)((const volatile uint8_t *)at)[i] << 8 * i;
     return word;
 }
 
@@ -71,7 +81,7 @@ SLOW void store_odd(char *at, uint32_t bytes, uint64_t word)
 DEVICE uint64_t load_some(const char *at, uint32_t bytes)
 {
     if (bytes == 8 && (uint64_t)at % 8 == 0)
-        return *(const uint64_t *)at;
+        return load_relaxed((const uint64_t *)at);
     return bytes > 0 ? load_odd(at, bytes) : 0;
 }
 
@@ -83,51 +93,57 @@ DEVICE void store_some(char *at, uint32_t bytes, uint64_t word)
         store_odd(at, bytes, word);
 }
 
-/* What a thread has of a block: L pieces, DEVICE_SMALL_BYTES apart. */
-template <int L> struct share {
+/* What a thread has of a block: pieces of 8 bytes, as far apart as all threads of the CTA
+ * have; and how much of the block there is from the first on. */
+struct share {
     uint64_t at;
-    uint32_t bytes[L];
+    uint32_t left;
 };
 
-template <int L> DEVICE share<L> own_share(const device_call &c)
+template <int L> DEVICE share own_share(const device_call &c)
 {
-    share<L> s;
+    uint64_t at = ((uint64_t)CTA * L * blockDim.x + THREAD) * 8;
+    uint64_t left = at < c.block ? c.block - at : 0;
 
-    s.at = (uint64_t)CTA * (L * DEVICE_SMALL_BYTES) + 8 * THREAD;
-#pragma unroll
-    for (int l = 0; l < L; l++) {
-        uint64_t at = s.at + l * DEVICE_SMALL_BYTES;
-        uint64_t left = at < c.block ? c.block - at : 0;
-
-        s.bytes[l] = (uint32_t)(left < 8 ? left : 8);
-    }
-    return s;
+    return share{at, left < 1u << 20 ? (uint32_t)left : 1u << 20};
 }
 
-template <int L> DEVICE void load_share(const char *from, const share<L> &s, uint64_t *words)
+DEVICE uint32_t piece_at(int l)
+{
+    return l * 8 * blockDim.x;
+}
+
+DEVICE uint32_t piece_bytes(const share &s, int l)
+{
+    uint32_t left = piece_at(l) < s.left ? s.left - piece_at(l) : 0;
+
+    return left < 8 ? left : 8;
+}
+
+template <int L> DEVICE void load_share(const char *from, const share &s, uint64_t *words)
 {
 #pragma unroll
     for (int l = 0; l < L; l++)
-        words[l] = load_some(from + s.at + l * DEVICE_SMALL_BYTES, s.bytes[l]);
+        words[l] = load_some(from + s.at + piece_at(l), piece_bytes(s, l));
 }
 
-template <int L> DEVICE void store_share(char *to, const share<L> &s, const uint64_t *words)
+template <int L> DEVICE void store_share(char *to, const share &s, const uint64_t *words)
 {
 #pragma unroll
     for (int l = 0; l < L; l++)
-        store_some(to + s.at + l * DEVICE_SMALL_BYTES, s.bytes[l], words[l]);
+        store_some(to + s.at + piece_at(l), piece_bytes(s, l), words[l]);
 }
 
 /* Whether line l goes to, or comes from, somebody for whom there is data. */
-template <int L> DEVICE bool has_line(const share<L> &s, bool data, int l)
+DEVICE bool has_line(const share &s, bool data, int l)
 {
-    return (data && s.bytes[l] > 0) || (l == 0 && THREAD == 0);
+    return (data && piece_at(l) < s.left) || (l == 0 && THREAD == 0);
 }
 
 /* A rank that has failed sends no more: it may not have heard its peers, who may still read
  * what it would overwrite, or compare what it asked for with what it asks for now. The error
  * is looked at last, so that other loads do not wait for its. */
-template <int L> DEVICE void small_send(const device_call &c, const share<L> &s, uint32_t error)
+template <int L> DEVICE void small_send(const device_call &c, const share &s, uint32_t error)
 {
     for (uint32_t k = 1; k < c.n; k++) {
         uint32_t p = c.index + k < c.n ? c.index + k : c.index + k - c.n;
@@ -136,19 +152,21 @@ template <int L> DEVICE void small_send(const device_call &c, const share<L> &s,
         uint64_t words[L] = {};
 
         if (data)
-            load_share((const char *)c.send + (scatters(c) ? p * c.block : 0), s, words);
+            load_share<L>((const char *)c.send + (scatters(c) ? p * c.block : 0), s, words);
 #pragma unroll
         for (int l = 0; l < L; l++) {
             if (has_line(s, data, l) && error == DEVICE_FINE)
-                store_line(slot_line(c, c.heap[p], own_rank(c), turn, l), words[l],
-                           (uint64_t)c.hash << 32 | turn);
+                store_line(slots_from(c, c.heap[p], own_rank(c)) + line_at(c, turn, l), words[l],
+                           tag_of(c, turn));
         }
     }
+    if (c.flags & DEVICE_EARLY)
+        let_next_begin();
 }
 
 /* What `member` sent to this thread. */
 template <int L>
-DEVICE uint32_t small_take(const device_call &c, uint32_t member, const share<L> &s, bool data,
+DEVICE uint32_t small_take(const device_call &c, uint32_t member, const share &s, bool data,
                            uint64_t *words)
 {
     uint32_t turn = own_table(c)->counts[CTA][c.ranks[member]].slots + 1;
@@ -162,8 +180,8 @@ DEVICE uint32_t small_take(const device_call &c, uint32_t member, const share<L>
 
             if (!has_line(s, data, l))
                 continue;
-            load_line(slot_line(c, c.table, c.ranks[member], turn, l), words[l], tag);
-            all = all && tag == ((uint64_t)c.hash << 32 | turn);
+            load_line(slots_from(c, c.table, c.ranks[member]) + line_at(c, turn, l), words[l], tag);
+            all = all && tag == tag_of(c, turn);
         }
         return all;
     });
@@ -172,7 +190,12 @@ DEVICE uint32_t small_take(const device_call &c, uint32_t member, const share<L>
 /* What the speakers know from the start, so that nobody waits for it in the end. */
 DEVICE device_counts small_counts(const device_call &c)
 {
-    return speaks(c) ? *own_counts(c) : device_counts{};
+    uint64_t large = 0, small = 0;
+
+    if (speaks(c))
+        load_line(own_counts(c), large, small);
+    return device_counts{(uint32_t)large, (uint32_t)(large >> 32), (uint32_t)small,
+                         (uint32_t)(small >> 32)};
 }
 
 /* The turns are counted once all threads have read them. */
@@ -188,61 +211,219 @@ DEVICE void small_end(const device_call &c, const device_counts &counts, uint32_
     }
 }
 
-/* all_reduce and reduce_scatter of at most 8-byte elements. */
-template <class C, int L> DEVICE void small_reduce(const device_call &c)
-{
-    const share<L> s = own_share<L>(c);
-    const device_counts counts = small_counts(c);
-    const char *own = (const char *)c.send + (scatters(c) ? c.index * c.block : 0);
-    uint32_t error = load_relaxed(&own_table(c)->error);
-    accumulator<C, 1> sum[L];
-    uint64_t words[L] = {};
+/* ---- reductions -------------------------------------------------------------------- */
 
-    small_send(c, s, error);
-    if (speaks(c) && error == DEVICE_FINE) /* later than the data, which is waited for */
-        announce(c, counts.calls);
-    for (uint32_t p = 0; p < c.n && error == DEVICE_FINE; p++) {
-        if (p == c.index)
-            load_share(own, s, words);
-        else
-            error = small_take(c, p, s, true, words);
+/* Up to M of the other members, numbered without this one: their lines are under way
+ * together. */
+template <int M> struct batch {
+    bool there[M];
+    uint32_t turns_at[M], from_at[M]; /* in the own heap */
+    const char *give[M];
+    char *to[M];
+};
+
+DEVICE uint32_t other_member(const device_call &c, uint32_t number)
+{
+    return number < c.index ? number : number + 1;
+}
+
+/* Past the last there is the last again, so that loads need no branch. */
+template <int M> DEVICE batch<M> batch_from(const device_call &c, uint32_t first)
+{
+    batch<M> b;
+
+#pragma unroll
+    for (int m = 0; m < M; m++) {
+        uint32_t number = first + m < c.n - 1 ? first + m : c.n - 2;
+        uint32_t p = other_member(c, number);
+
+        b.there[m] = number == first + m;
+        b.turns_at[m] =
+            (uint32_t)((uint64_t)&own_table(c)->counts[CTA][c.ranks[p]].slots - c.table);
+        b.give[m] = (const char *)c.send + (scatters(c) ? p * c.block : 0);
+        b.to[m] = slots_from(c, c.heap[p], own_rank(c));
+        b.from_at[m] = (uint32_t)((uint64_t)slots_from(c, c.table, c.ranks[p]) - c.table);
+    }
+    return b;
+}
+
+template <int M> DEVICE void load_turns(const device_call &c, const batch<M> &b, uint32_t *turn)
+{
+#pragma unroll
+    for (int m = 0; m < M; m++)
+        turn[m] = load_relaxed((const uint32_t *)(c.table + b.turns_at[m])) + 1;
+}
+
+template <int L, int M>
+DEVICE void send_batch(const device_call &c, const batch<M> &b, const share &s,
+                       const uint32_t *turn, uint32_t error)
+{
+    uint64_t words[M][L];
+
+#pragma unroll
+    for (int m = 0; m < M; m++)
+        load_share<L>(b.give[m], s, words[m]);
+#pragma unroll
+    for (int m = 0; m < M; m++) {
 #pragma unroll
         for (int l = 0; l < L; l++) {
-            if (p == 0)
-                sum[l].begin(&words[l]);
-            else
-                sum[l].add(&words[l]);
+            if (b.there[m] && has_line(s, true, l) && error == DEVICE_FINE)
+                store_line(b.to[m] + line_at(c, turn[m], l), words[m][l], tag_of(c, turn[m]));
         }
     }
+}
+
+template <int L, int M>
+DEVICE uint32_t take_batch(const device_call &c, uint32_t first, const batch<M> &b,
+                           const share &s, const uint32_t *turn, uint64_t (*words)[L])
+{
+    uint32_t missing = 0;
+
+    return spin(c, missing, [&] {
+        bool all = true;
+
 #pragma unroll
-    for (int l = 0; l < L; l++)
-        sum[l].end(&words[l]);
+        for (int m = 0; m < M; m++) {
+#pragma unroll
+            for (int l = 0; l < L; l++) {
+                uint64_t tag;
+
+                if (!b.there[m] || !has_line(s, true, l))
+                    continue;
+                load_line((const char *)c.table + b.from_at[m] + line_at(c, turn[m], l),
+                          words[m][l], tag);
+                if (tag != tag_of(c, turn[m])) {
+                    all = false;
+                    missing = other_member(c, first + m);
+                }
+            }
+        }
+        return all;
+    });
+}
+
+/* The sum in the order of the members: what is held comes as soon as the number of another
+ * is this one's. */
+template <class C, int L> struct ordered_sum {
+    accumulator<C, 1> sum[L];
+    uint64_t held[L]; /* at first this member's own */
+
+    __device__ __forceinline__ void add(const device_call &c, uint32_t number, uint64_t *words)
+    {
+#pragma unroll
+        for (int l = 0; l < L; l++) {
+            uint64_t next = number < c.index ? words[l] : held[l];
+
+            held[l] = number < c.index ? held[l] : words[l];
+            if (number == 0)
+                sum[l].begin(&next);
+            else
+                sum[l].add(&next);
+        }
+    }
+    __device__ __forceinline__ void end(uint64_t *words)
+    {
+#pragma unroll
+        for (int l = 0; l < L; l++) {
+            sum[l].add(&held[l]);
+            sum[l].end(&words[l]);
+        }
+    }
+};
+
+/* While the kernel before still runs. */
+template <int M> DEVICE void touch_batch(const device_call &c, const batch<M> &b)
+{
+#pragma unroll
+    for (int m = 0; m < M; m++) {
+        touch((const char *)c.table + b.turns_at[m]);
+        touch(b.to[m]);
+        touch((const char *)c.table + b.from_at[m]);
+    }
+}
+
+/* Addresses are at hand and pages found before the wait: what comes after it is a load, a
+ * store and the polls. */
+template <class C, int L, int M> DEVICE void reduce_by(const device_call &c)
+{
+    const share s = own_share<L>(c);
+    batch<M> b = batch_from<M>(c, 0);
+    ordered_sum<C, L> sum;
+    uint64_t words[M][L];
+    uint32_t turn[M], error;
+    device_counts counts;
+
+    touch_batch(c, b);
+    wait_for_last();
+    error = load_relaxed(&own_table(c)->error);
+    load_turns(c, b, turn);
+    counts = small_counts(c);
+    send_batch<L>(c, b, s, turn, error);
+#pragma unroll 1
+    for (uint32_t first = M; first < c.n - 1; first += M) {
+        b = batch_from<M>(c, first);
+        load_turns(c, b, turn);
+        send_batch<L>(c, b, s, turn, error);
+    }
+    if (c.flags & DEVICE_EARLY)
+        let_next_begin();
+    load_share<L>((const char *)c.send + (scatters(c) ? c.index * c.block : 0), s, sum.held);
+    if (speaks(c) && error == DEVICE_FINE) /* later than the data, which is waited for */
+        announce(c, counts.calls);
+#pragma unroll 1
+    for (uint32_t first = 0; first < c.n - 1 && error == DEVICE_FINE; first += M) {
+        if (c.n - 1 > M) {
+            b = batch_from<M>(c, first);
+            load_turns(c, b, turn);
+        }
+        error = take_batch<L>(c, first, b, s, turn, words);
+#pragma unroll
+        for (int m = 0; m < M; m++) {
+            if (b.there[m])
+                sum.add(c, first + m, words[m]);
+        }
+    }
+    sum.end(words[0]);
     if (error == DEVICE_FINE)
-        store_share((char *)c.recv, s, words);
+        store_share<L>((char *)c.recv, s, words[0]);
     small_end(c, counts, error);
 }
+
+/* all_reduce and reduce_scatter of at most 8-byte elements, by two members or more. */
+template <class C, int L> DEVICE void small_reduce(const device_call &c)
+{
+    if (L > 1 || c.n == 2)
+        reduce_by<C, L, 1>(c);
+    else
+        reduce_by<C, L, 3>(c);
+}
+
+/* ---- copies ------------------------------------------------------------------------ */
 
 /* All that only copies. */
 template <int L> DEVICE void small_copy(const device_call &c)
 {
-    const share<L> s = own_share<L>(c);
-    const device_counts counts = small_counts(c);
+    const share s = own_share<L>(c);
+    device_counts counts;
     bool each = c.kind == ALL_GATHER || c.kind == ALL_TO_ALL;
-    uint32_t error = load_relaxed(&own_table(c)->error);
+    uint32_t error;
     uint64_t mine[L] = {};
 
+    follow(c);
+    counts = small_counts(c);
+    error = load_relaxed(&own_table(c)->error);
     /* A barrier: what the stream did before it, all see after it. Thread 0 speaks alone. */
     if (c.kind == BARRIER && THREAD == 0)
         __threadfence_system();
     if (wants(c, c.index))
-        load_share((const char *)c.send + (scatters(c) ? c.index * c.block : 0), s, mine);
-    small_send(c, s, error);
+        load_share<L>((const char *)c.send + (scatters(c) ? c.index * c.block : 0), s, mine);
+    small_send<L>(c, s, error);
     if (speaks(c) && error == DEVICE_FINE)
         announce(c, counts.calls);
     if (c.kind == PERMUTE && c.source < 0) {
         const uint64_t none[L] = {};
 
-        store_share((char *)c.recv, s, none);
+        store_share<L>((char *)c.recv, s, none);
     }
     for (uint32_t p = 0; p < c.n && error == DEVICE_FINE; p++) {
         bool data = wants(c, p);
@@ -251,12 +432,12 @@ template <int L> DEVICE void small_copy(const device_call &c)
 
         if (p == c.index) {
             if (data)
-                store_share(recv, s, mine);
+                store_share<L>(recv, s, mine);
             continue;
         }
-        error = small_take(c, p, s, data, words);
+        error = small_take<L>(c, p, s, data, words);
         if (data && error == DEVICE_FINE)
-            store_share(recv, s, words);
+            store_share<L>(recv, s, words);
     }
     if (c.kind == BARRIER && THREAD == 0)
         __threadfence_system();

@@ -193,7 +193,23 @@ static oriel_status check_borrowed(const oriel_op *op)
                            op->redop);
 }
 
-oriel_status oriel_variant_resolve(const oriel_group *group, int rank, oriel_op *op)
+/* Seen with NCCL 2.30.7: two ranks of a process that capture at the same time, on communicators
+ * that do not block, hang. One rank for each process does not. */
+static oriel_status check_capture(const oriel_group *group, void *stream)
+{
+    int captured = 0;
+    oriel_status st =
+        oriel_cuda_check(oriel_cu->stream_captured(stream, &captured), "asking a stream");
+
+    if (st != ORIEL_OK || !captured || group->comm->local_ranks == 1)
+        return st;
+    return oriel_fail(ORIEL_ERR_UNSUPPORTED,
+                      "all_reduce via nccl: it can be captured in a graph where each process has "
+                      "one rank, and this one has %d",
+                      group->comm->local_ranks);
+}
+
+oriel_status oriel_variant_resolve(const oriel_group *group, int rank, oriel_op *op, void *stream)
 {
     oriel_status st;
 
@@ -206,6 +222,8 @@ oriel_status oriel_variant_resolve(const oriel_group *group, int rank, oriel_op 
     st = op->via == ORIEL_VIA_NCCL && oriel_borrow_comm(group->comm, rank) != NULL
              ? check_borrowed(op)
              : oriel_via_check(group, op->via, op->dtype, op->redop);
+    if (st == ORIEL_OK && op->via == ORIEL_VIA_NCCL)
+        st = check_capture(group, stream);
     if (st == ORIEL_OK && (op->via == ORIEL_VIA_PEER || group->n == 1))
         op->via = ORIEL_VIA_AUTO;
     return st;
@@ -278,21 +296,13 @@ static oriel_status start_nccl(const oriel_group *group, int rank, const oriel_o
 }
 
 /* A stream of its own, since what NCCL puts on one may be more than kernels, and XLA's has a
- * program's work on it. But branches of graphs that are replayed side by side may be put on one
- * queue, where kernels of ranks that share a GPU would wait for each other: what is captured
- * stays on its stream. */
+ * program's work on it. Events between the two are captured like everything else. */
 static oriel_status fork_nccl(const oriel_group *group, int rank, const oriel_op *op, void *stream)
 {
     const oriel_comm *comm = group->comm;
     const oriel_nccl_way *way = &oriel_nccl_ways_of(comm)->of[rank - comm->first_rank];
-    int captured = 0;
-    oriel_status st =
-        oriel_cuda_check(oriel_cu->stream_captured(stream, &captured), "asking a stream");
+    oriel_status st = oriel_cuda_check(oriel_cu->event_record(way->fork, stream), "an event");
 
-    if (st == ORIEL_OK && captured)
-        return start_nccl(group, rank, op, stream);
-    if (st == ORIEL_OK)
-        st = oriel_cuda_check(oriel_cu->event_record(way->fork, stream), "an event");
     if (st == ORIEL_OK)
         st = oriel_cuda_check(oriel_cu->stream_follow(way->stream, way->fork, 0), "an event");
     if (st == ORIEL_OK)
