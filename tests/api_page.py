@@ -1,7 +1,7 @@
 """Fails unless docs/api.md names everything that is public: what the header marks
 ORIEL_API, its statuses, dtypes, reductions and _INIT macros, oriel's __all__, and
-the options. Signatures that it gives must be those of the code, in both languages,
-and links between pages must lead somewhere.
+the options. Signatures that it gives must be those of the code, in both languages.
+On all pages links must lead somewhere, and quotations must be true.
 
     python3 tests/api_page.py
 """
@@ -105,6 +105,20 @@ def broken_links(page):
             yield target
 
 
+# ---- quotations ----------------------------------------------------------------
+
+def false_quotations(page):
+    """A block that begins with ```python examples/x.py has lines of that file, in their
+    order; "..." leaves some out."""
+    for name, text in re.findall(r"^```\w+ (\S+)\n(.*?)^```", page.read_text(), re.M | re.S):
+        place = ROOT / name
+        left = iter(place.read_text().splitlines() if place.is_file() else [])
+        for line in filter(None, map(str.strip, text.splitlines())):
+            if line != "..." and line not in map(str.strip, left):
+                yield f"{name} has no line {line!r}, or not there"
+                break
+
+
 def main():
     text = PAGE.read_text()
     complaints = [f"docs/api.md does not name {name}" for name in missing_names(text)]
@@ -112,6 +126,7 @@ def main():
     for page in PAGES:
         complaints += [f"{page.relative_to(ROOT)}: {target} leads nowhere"
                        for target in broken_links(page)]
+        complaints += [f"{page.relative_to(ROOT)}: {problem}" for problem in false_quotations(page)]
     print("\n".join(complaints))
     return 1 if complaints else 0
 

@@ -252,7 +252,7 @@ def suite_gpu(session):
 COMMAND_TESTS = ("command", "doctor_gpu", "doctor_job", "launchers", "run")
 # Tests that start Python processes and wait for them.
 PROCESS_TESTS = ("failure", "kernel_cuda", "kernel_errors", "mpirun", "op", "order", "processes",
-                 "world")
+                 "verify", "world")
 
 
 def suite_multi(session):

@@ -31,7 +31,7 @@ static const struct tool {
      .help = oriel_bench_help,
      .main = oriel_python_main},
     {.name = "verify",
-     .summary = "show what XLA's own path does here (needs Python)",
+     .summary = "show whether XLA's own collectives use NCCL's symmetric memory (needs Python)",
      .help = oriel_verify_help,
      .main = oriel_python_main},
 };

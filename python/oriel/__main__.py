@@ -10,8 +10,9 @@ def main(arguments):
 
         return bench.main(rest)
     if command == "verify":
-        print("oriel verify checks XLA's NCCL path and comes with GPU support", file=sys.stderr)
-        return 2
+        from oriel import _verify
+
+        return _verify.main(rest)
     print(f"python -m oriel: no command {command!r}; there is: bench, verify", file=sys.stderr)
     return 2
 

@@ -1,5 +1,6 @@
 #include "core/nccl.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/config.h"
@@ -8,8 +9,7 @@
 #include "core/nccl_ways.h"
 #include "core/register.h"
 
-/* Of a GPU with 132 multiprocessors; kernels of ranks that share it must all be resident. */
-enum { CTAS_OF_GPU = 120, CTAS_MOST = 32 };
+enum { CTAS_MOST = 32 };
 #define CLOSE_S 5.0
 
 static struct oriel_nccl *nccl_of(const oriel_comm *comm)
@@ -29,13 +29,17 @@ oriel_nccl_wait oriel_nccl_patience(oriel_comm *comm, double seconds)
     return (oriel_nccl_wait){.until = oriel_now() + seconds, .stops = is_revoked, .of = comm};
 }
 
-/* ---- one at a time ------------------------------------------------------------------------ */
-
-static void lock_all(struct oriel_nccl *nccl)
+void oriel_nccl_break(struct oriel_nccl *nccl)
 {
-    for (int i = 0; i < nccl->links.n; i++)
-        pthread_mutex_lock(&nccl->links.links[i].lock);
+    int none = 0;
+
+    if (atomic_compare_exchange_strong(&nccl->breaks, &none, 1)) {
+        snprintf(nccl->why, sizeof nccl->why, "%s", oriel_last_error());
+        atomic_store(&nccl->broken, 1);
+    }
 }
+
+/* ---- one at a time ------------------------------------------------------------------------ */
 
 int oriel_nccl_try_all(struct oriel_nccl *nccl)
 {
@@ -57,33 +61,37 @@ void oriel_nccl_leave_all(struct oriel_nccl *nccl)
 
 /* ---- connecting --------------------------------------------------------------------------- */
 
-/* The most ranks that any GPU has. */
-static int most_fellows(const oriel_comm *comm)
+/* Kernels of ranks that share a GPU must all be resident: of its multiprocessors a tenth stays
+ * free, and the rest is divided. 0: nobody shares one. */
+static int share_ctas(const oriel_comm *comm)
 {
     const heap_rank *ranks = comm->heap.ranks;
-    int most = 1;
+    int least = CTAS_MOST;
+    int shared = 0;
 
     for (int r = 0; r < comm->size; r++) {
-        int n = 0;
+        int fellows = 0;
+        int each;
 
         for (int k = 0; k < comm->size; k++)
-            n += memcmp(ranks[r].gpu, ranks[k].gpu, sizeof ranks[r].gpu) == 0;
-        most = n > most ? n : most;
+            fellows += memcmp(ranks[r].gpu, ranks[k].gpu, sizeof ranks[r].gpu) == 0;
+        each = ranks[r].sms * 10 / 11 / fellows;
+        least = each < least ? each : least;
+        shared |= fellows > 1;
     }
-    return most;
+    return shared ? (least > 0 ? least : 1) : 0;
 }
 
 static oriel_status open_links(oriel_comm *comm, struct oriel_nccl *nccl)
 {
     const oriel_devices *devices = comm->devices;
-    int fellows = most_fellows(comm);
-    int each = CTAS_OF_GPU / fellows;
+    int ctas = share_ctas(comm);
     oriel_nccl_plan plan = {.id = comm->nccl_id,
                             .size = comm->size,
                             .first = comm->first_rank,
                             .n = comm->local_ranks,
-                            .shared = fellows > 1,
-                            .max_ctas = fellows > 1 ? (each < CTAS_MOST ? each : CTAS_MOST) : 0};
+                            .shared = ctas > 0,
+                            .max_ctas = ctas};
     oriel_nccl_wait wait = oriel_nccl_patience(comm, oriel_config_number(ORIEL_OPT_INIT_TIMEOUT));
     const oriel_gpu *gpus[DEVICE_RANKS];
 
@@ -148,7 +156,7 @@ oriel_status oriel_nccl_connect(oriel_comm *comm, oriel_status mine)
         st = oriel_nccl_ways_open(comm, devices->nccl);
     if (st == ORIEL_OK)
         return ORIEL_OK;
-    atomic_store(&devices->nccl->broken, 1);
+    oriel_nccl_break(devices->nccl);
     /* Others wait in NCCL for this one. */
     oriel_comm_abort(comm, st, -1, comm->process, "process %d: %s", comm->process,
                      oriel_last_error());
@@ -178,18 +186,21 @@ int oriel_nccl_close(oriel_comm *comm)
     int good;
     int ended;
 
-    if (nccl == NULL)
-        return 1;
+    if (nccl == NULL || nccl->lost)
+        return nccl == NULL;
     good = nccl->parted && !atomic_load(&nccl->broken);
     oriel_rounds_close(nccl, good);
     oriel_nccl_ways_close(nccl, good);
     if (good)
         oriel_nccl_links_deregister(&nccl->links, nccl->heaps);
     ended = oriel_nccl_links_close(&nccl->links, good, CLOSE_S);
+    nccl->lost = !ended;
+    if (!ended)
+        return 0;
     oriel_sys_now->release(nccl->heaps);
     oriel_sys_now->release(nccl);
     devices->nccl = NULL;
-    return ended;
+    return 1;
 }
 
 /* A call of NCCL's has no deadline of its own: all ranks have met for it, and it does not end. */
@@ -278,7 +289,26 @@ static oriel_status check_use(const oriel_comm *comm, const struct oriel_nccl *n
     if (oriel_comm_aborted(comm))
         return oriel_comm_failure(comm);
     if (atomic_load(&nccl->broken))
-        return oriel_fail(ORIEL_ERR_REVOKED, "NCCL has failed before on this comm");
+        return oriel_fail(ORIEL_ERR_REVOKED, "NCCL has failed before on this comm: %s", nccl->why);
+    return ORIEL_OK;
+}
+
+/* Another thread of the rank has it, or the registrar, both for a while only. */
+static oriel_status take_link(const oriel_comm *comm, oriel_nccl_link *link)
+{
+    double until = oriel_now() + comm->timeout;
+
+    for (int turn = 0; pthread_mutex_trylock(&link->lock) != 0; turn++) {
+        if (oriel_comm_aborted(comm))
+            return oriel_comm_failure(comm);
+        if (oriel_now() > until)
+            return oriel_fail(ORIEL_ERR_TIMEOUT,
+                              "NCCL's communicator was not to be had within %.1f s", comm->timeout);
+        if (turn < 1000)
+            oriel_relax(1);
+        else
+            oriel_sys_now->poll(NULL, 0, 1);
+    }
     return ORIEL_OK;
 }
 
@@ -291,9 +321,16 @@ oriel_status oriel_nccl_enter(oriel_comm *comm, int rank, nccl_comm *nccl_p)
     if (st != ORIEL_OK)
         return st;
     link = &nccl->links.links[local_of(comm, rank)];
-    pthread_mutex_lock(&link->lock);
-    *nccl_p = link->comm;
-    return ORIEL_OK;
+    st = take_link(comm, link);
+    if (st == ORIEL_OK)
+        st = check_use(comm, nccl); /* whoever had it may have failed */
+    else
+        return st;
+    if (st != ORIEL_OK)
+        pthread_mutex_unlock(&link->lock);
+    else
+        *nccl_p = link->comm;
+    return st;
 }
 
 oriel_status oriel_nccl_leave(oriel_comm *comm, int rank, nccl_result result, const char *what)
@@ -307,49 +344,12 @@ oriel_status oriel_nccl_leave(oriel_comm *comm, int rank, nccl_result result, co
         st = oriel_nccl_links_settle(&nccl->links, i, i + 1, what, &wait);
     else
         st = oriel_nccl_check(nccl->links.nccl, nccl->links.links[i].comm, result, what);
-    if (st != ORIEL_OK)
-        atomic_store(&nccl->broken, 1);
+    if (st != ORIEL_OK) {
+        oriel_nccl_break(nccl);
+        /* Others wait in the same call. */
+        oriel_comm_abort(comm, st, rank, comm->process, "%s on rank %d: %s", what, rank,
+                         oriel_last_error());
+    }
     pthread_mutex_unlock(&nccl->links.links[i].lock);
     return st;
-}
-
-/* ---- windows -------------------------------------------------------------------------------- */
-
-oriel_status oriel_nccl_window(oriel_comm *comm, const cu_ptr *at, const size_t *bytes,
-                               nccl_window *windows_p)
-{
-    struct oriel_nccl *nccl = nccl_of(comm);
-    oriel_status st = oriel_comm_agree(comm, check_use(comm, nccl), comm->timeout);
-    oriel_nccl_wait wait;
-
-    if (st != ORIEL_OK)
-        return st;
-    lock_all(nccl);
-    wait = oriel_nccl_patience(comm, comm->timeout);
-    st = oriel_nccl_links_register(&nccl->links, at, bytes, &wait, windows_p);
-    if (st != ORIEL_OK)
-        atomic_store(&nccl->broken, 1);
-    oriel_nccl_leave_all(nccl);
-    return oriel_comm_agree(comm, st, comm->timeout);
-}
-
-oriel_status oriel_nccl_pointer(const oriel_comm *comm, int from, nccl_window window, int rank,
-                                cu_ptr *at_p)
-{
-    const struct oriel_nccl *nccl = nccl_of(comm);
-
-    return oriel_nccl_links_pointer(&nccl->links, local_of(comm, from), window, rank, at_p);
-}
-
-oriel_status oriel_nccl_window_free(oriel_comm *comm, const nccl_window *windows)
-{
-    struct oriel_nccl *nccl = nccl_of(comm);
-    oriel_status st = oriel_comm_agree(comm, check_use(comm, nccl), comm->timeout);
-
-    if (st != ORIEL_OK)
-        return st;
-    lock_all(nccl);
-    oriel_nccl_links_deregister(&nccl->links, windows);
-    oriel_nccl_leave_all(nccl);
-    return ORIEL_OK;
 }

@@ -12,6 +12,9 @@ struct oriel_nccl {
     oriel_nccl_links links;
     nccl_window *heaps;           /* per local rank: the window of all heaps */
     _Atomic int broken;           /* something failed on the communicators: they do nothing more */
+    _Atomic int breaks;           /* ... or are about to say so, and ... */
+    char why[HEAP_TEXT];          /* ... why */
+    int lost;                     /* NCCL did not come back from their end */
     int parted;                   /* all ranks are done with them */
     struct oriel_rounds *rounds;  /* of the registrar: see register_nccl.c */
     struct oriel_nccl_ways *ways; /* see nccl_ways.h */
@@ -43,20 +46,11 @@ const nccl_library *oriel_nccl_calls(const oriel_comm *comm);
  * Nothing may wait for a peer in between but NCCL itself. */
 oriel_status oriel_nccl_enter(oriel_comm *comm, int rank, nccl_comm *nccl_p);
 /* Waits, bounded by the comm's timeout and its revocation, until what was started there is on its
- * stream; `result` is what NCCL said when `what` was started. */
+ * stream; `result` is what NCCL said when `what` was started. A failure revokes the comm. */
 oriel_status oriel_nccl_leave(oriel_comm *comm, int rank, nccl_result result, const char *what);
 
-/* Collective over processes, bounded: registers at[i], bytes[i] long, for local rank i, in one
- * window that spans all ranks; before NCCL 2.30 lengths are the same on all. All ranks have it,
- * or none. */
-oriel_status oriel_nccl_window(oriel_comm *comm, const cu_ptr *at, const size_t *bytes,
-                               nccl_window *windows_p);
-/* Local: where local rank `from` sees what `rank` has registered there. */
-oriel_status oriel_nccl_pointer(const oriel_comm *comm, int from, nccl_window window, int rank,
-                                cu_ptr *at_p);
-/* Collective over processes: nobody uses the window any more. */
-oriel_status oriel_nccl_window_free(oriel_comm *comm, const nccl_window *windows);
-
+/* Local: what has just failed in this thread is the end of them; the first to say so counts. */
+void oriel_nccl_break(struct oriel_nccl *nccl);
 /* Local, no wait: all communicators of this process at once, or none. */
 int oriel_nccl_try_all(struct oriel_nccl *nccl);
 void oriel_nccl_leave_all(struct oriel_nccl *nccl);

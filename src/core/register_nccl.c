@@ -52,6 +52,7 @@ struct oriel_rounds {
     cu_ptr scratch[DEVICE_RANKS];        /* per local rank */
     oriel_export *offered[DEVICE_RANKS]; /* the same, in the round at hand; NULL: scratch */
     uint32_t holds;  /* the round that the communicators are locked for; 0: none */
+    int told_full;   /* lead: that there is no room for another set */
     double retry_at; /* lead */
     double ends_at;  /* when the wait for others is over; 0: it has not begun */
 };
@@ -173,6 +174,11 @@ static int open_round(oriel_comm *comm, struct oriel_rounds *rounds, struct roun
     if (round.set < 0) {
         round.kind = REGISTER;
         round.set = find_free(rounds);
+        if (round.set < 0 && wanting > 0 && !rounds->told_full) {
+            rounds->told_full = 1;
+            oriel_log(ORIEL_LOG_INFO,
+                      "%d windows are registered with NCCL: other buffers are staged", MOST_SETS);
+        }
         if (round.set < 0 || wanting == 0 || (!rounds->has_scratch && wanting < comm->size))
             return 0;
     }
@@ -217,12 +223,11 @@ static int decide(oriel_comm *comm, struct oriel_rounds *rounds, struct round ro
     if (ready < 0 && !ends)
         return 0;
     round.phase = ENTER;
-    if (ready < comm->num_processes) {
+    if (ready < comm->num_processes || (round.kind == REGISTER && !offers_fit(comm, rounds))) {
         round.phase = CANCEL;
-        rounds->retry_at = oriel_now() + RETRY_S;
-    } else if (round.kind == REGISTER && !offers_fit(comm, rounds)) {
-        round.phase = CANCEL;
-        rounds->retry_at = oriel_now() + UNLIKE_S;
+        rounds->retry_at =
+            oriel_now() +
+            (ready == comm->num_processes && !rounds->has_scratch ? UNLIKE_S : RETRY_S);
     }
     if (round.phase == CANCEL)
         oriel_log(ORIEL_LOG_DEBUG, "round %u with NCCL is cancelled: %d of %d processes are ready",
@@ -262,6 +267,23 @@ static oriel_export *find_offer(oriel_device_rank *r, int *number_p)
         }
     }
     return NULL;
+}
+
+/* Tells the lead whether ranks of this process have something to register. */
+static void count_unregistered(oriel_comm *comm)
+{
+    const oriel_devices *devices = comm->devices;
+
+    for (int k = 0; k < devices->num_ranks; k++) {
+        _Atomic uint32_t *shown = &comm->heap.ranks[comm->first_rank + k].unregistered;
+        int number;
+        uint32_t now = find_offer(&devices->ranks[k], &number) != NULL;
+
+        if (atomic_load(shown) != now) {
+            atomic_store(shown, now);
+            oriel_comm_ring(comm, 0);
+        }
+    }
 }
 
 static void offer_all(oriel_comm *comm, struct oriel_rounds *rounds)
@@ -399,7 +421,7 @@ static void fail_rounds(oriel_comm *comm)
 {
     const oriel_devices *devices = comm->devices;
 
-    atomic_store(&devices->nccl->broken, 1);
+    oriel_nccl_break(devices->nccl);
     atomic_store(&comm->heap.header->round_failed, 1);
     oriel_comm_ring_all(comm);
     oriel_log(oriel_comm_aborted(comm) ? ORIEL_LOG_INFO : ORIEL_LOG_WARN,
@@ -425,26 +447,11 @@ static void enter(oriel_comm *comm, struct oriel_rounds *rounds, struct round ro
     oriel_log(ORIEL_LOG_DEBUG, "round %u with NCCL: %s set %d in %.1f ms", round.number,
               round.kind == REGISTER ? "registered" : "dropped", round.set,
               1e3 * (oriel_now() - began));
+    count_unregistered(comm); /* before the lead looks again */
     cast_vote(comm, round.number, DONE);
 }
 
 /* ---- the registrar's step ------------------------------------------------------------------ */
-
-static void count_unregistered(oriel_comm *comm)
-{
-    const oriel_devices *devices = comm->devices;
-
-    for (int k = 0; k < devices->num_ranks; k++) {
-        _Atomic uint32_t *shown = &comm->heap.ranks[comm->first_rank + k].unregistered;
-        int number;
-        uint32_t now = find_offer(&devices->ranks[k], &number) != NULL;
-
-        if (atomic_load(shown) != now) {
-            atomic_store(shown, now);
-            oriel_comm_ring(comm, 0);
-        }
-    }
-}
 
 static int follow(oriel_comm *comm, struct oriel_rounds *rounds, int ends)
 {

@@ -73,8 +73,10 @@ static oriel_status check_plan(const nccl_library *nccl, const oriel_nccl_plan *
                           "ranks share a GPU, which NCCL allows from 2.30 on; %s is %d.%d.%d",
                           nccl->file, nccl->version / 10000, nccl->version / 100 % 100,
                           nccl->version % 100);
-    /* It reads this when the first communicator is made. */
-    setenv("NCCL_MULTI_RANK_GPU_ENABLE", "1", 0);
+    /* It reads this when the first communicator is made. Threads that read the environment
+     * meanwhile are in danger, so nothing is set that is there already. */
+    if (getenv("NCCL_MULTI_RANK_GPU_ENABLE") == NULL)
+        setenv("NCCL_MULTI_RANK_GPU_ENABLE", "1", 0);
     return ORIEL_OK;
 }
 
@@ -110,6 +112,15 @@ static nccl_result create_all(oriel_nccl_links *links, const oriel_nccl_plan *pl
     return result != NCCL_SUCCESS ? result : ended;
 }
 
+/* XLA may have used the library before, without the variable. */
+static oriel_status explain(const oriel_nccl_plan *plan, oriel_status st)
+{
+    return plan->shared && st == ORIEL_ERR_SYSTEM
+               ? oriel_fail_in(st, "ranks share a GPU: set NCCL_MULTI_RANK_GPU_ENABLE=1 before "
+                                   "the program starts")
+               : st;
+}
+
 oriel_status oriel_nccl_links_open(const oriel_nccl_plan *plan, const oriel_gpu *const *gpus,
                                    const oriel_nccl_wait *wait, oriel_nccl_links *links_p)
 {
@@ -129,6 +140,7 @@ oriel_status oriel_nccl_links_open(const oriel_nccl_plan *plan, const oriel_gpu 
     }
     st = settle_all(&links, create_all(&links, plan), "making a communicator", wait);
     if (st != ORIEL_OK) {
+        st = explain(plan, st);
         oriel_nccl_links_close(&links, 0, 5.0);
         return st;
     }
@@ -165,7 +177,11 @@ static oriel_status finalize_all(const oriel_nccl_links *links, double until)
     nccl_result ended;
 
     for (int i = 0; i < links->n && result == NCCL_SUCCESS; i++) {
+        cu_context back;
+
+        oriel_cu->context_push(links->links[i].gpu->context);
         result = links->nccl->comm_finalize(links->links[i].comm);
+        oriel_cu->context_pop(&back);
         if (result == NCCL_IN_PROGRESS)
             result = NCCL_SUCCESS;
     }
@@ -211,11 +227,8 @@ int oriel_nccl_links_close(oriel_nccl_links *links, int all, double seconds)
     closing->until = oriel_now() + seconds;
     atomic_init(&closing->holders, 2);
     memset(links, 0, sizeof *links);
-    if (oriel_sys_now->thread(&thread, close_main, closing) != 0) {
-        close_main(closing);
-        let_go(closing);
-        return 1;
-    }
+    if (oriel_sys_now->thread(&thread, close_main, closing) != 0)
+        return 0;
     while (!atomic_load(&closing->ended) && oriel_now() < closing->until + 0.3)
         oriel_sys_now->poll(NULL, 0, 1);
     ended = atomic_load(&closing->ended);
@@ -317,9 +330,15 @@ void oriel_nccl_links_deregister(oriel_nccl_links *links, const nccl_window *win
 {
     for (int i = 0; i < links->n; i++) {
         oriel_nccl_link *link = &links->links[i];
+        nccl_result result;
+        cu_context back;
 
-        if (windows[i] != NULL &&
-            links->nccl->window_deregister(link->comm, windows[i]) != NCCL_SUCCESS)
+        if (windows[i] == NULL)
+            continue;
+        oriel_cu->context_push(link->gpu->context); /* else NCCL opens device 0 for this thread */
+        result = links->nccl->window_deregister(link->comm, windows[i]);
+        oriel_cu->context_pop(&back);
+        if (result != NCCL_SUCCESS)
             oriel_log(ORIEL_LOG_WARN, "NCCL does not let go of a window of rank %d",
                       links->first + i);
     }

@@ -3,18 +3,26 @@
  *
  * Custom calls "oriel_all_reduce", "oriel_all_gather" and so on (platforms cpu and CUDA),
  * one name for each operation, for the reader of a program: all run the same
- * handlers. "oriel_op" is "oriel_kernel" for host functions, and "oriel_all_reduce_nccl" is
- * "oriel_all_reduce" by NCCL, which graphs do not capture. Attributes, all i64 scalars but the
- * arrays: kind        enum oriel_kind groups      i64 array, ranks of all groups one after the
- * other group_size  ranks in each group module      a hash of the program's name, equal on all
- * processes site        ordinal of the call within its program, equal on all processes world size
- * of the comm the program was lowered for reduce      oriel_redop; 0 if absent via oriel_via; 0 if
- * absent root        position in each group; 0 if absent pairs       i64 array, (source,
- * destination) positions in each group one after the other; none if absent kernel oriel_kernel:
- * what it was registered as places      i64 array, where the ranks of `groups` are in the program's
- * list of devices: the call may borrow XLA's communicator; none if absent communicates  1: and uses
- * it itself, not for its buffers alone; 0 if absent values      i64 array, the attributes of a
- * kernel: integers, the bits of doubles, and for strings the byte in this array where they begin
+ * handlers. "oriel_op" is "oriel_kernel" for host functions, and "oriel_all_reduce_nccl"
+ * is "oriel_all_reduce" by NCCL; graphs capture neither. Attributes, all i64 scalars but
+ * the arrays:
+ *   kind        enum oriel_kind
+ *   groups      i64 array, ranks of all groups one after the other
+ *   group_size  ranks in each group
+ *   module      a hash of the program's name, equal on all processes
+ *   site        ordinal of the call within its program, equal on all processes
+ *   world       size of the comm the program was lowered for
+ *   reduce      oriel_redop; 0 if absent
+ *   via         oriel_via; 0 if absent
+ *   root        position in each group; 0 if absent
+ *   pairs       i64 array, (source, destination) positions in each group one after
+ *               the other; none if absent
+ *   kernel      oriel_kernel: what it was registered as
+ *   places      i64 array, where the ranks of `groups` are in the program's list of
+ *               devices: the call may borrow XLA's communicator; none if absent
+ *   communicates  1: and uses it itself, not for its buffers alone; 0 if absent
+ *   values      i64 array, the attributes of a kernel: integers, the bits of doubles,
+ *               and for strings the byte in this array where they begin
  * Operands and results have one dtype and are those of the public functions: where
  * these have a block for each member, so does the first dimension. But
  *   kernel             takes any number of operands and results of any dtype

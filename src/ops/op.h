@@ -29,9 +29,9 @@ enum { OP_NOBODY = -1, OP_EVERYBODY = -2 };
  * the argument and the value. */
 oriel_status oriel_op_check(const oriel_group *group, int rank, const oriel_op *op);
 /* What all members must agree on; the mode follows from the rest, the group and
- * the heap. `shape` is the way of an all_reduce, the root of a broadcast, a hash of a permutation that does
- * not depend on the order of its pairs, the slices of ragged_all_to_all, or the
- * identity of a kernel's call. */
+ * the heap. `shape` is the way of an all_reduce, the root of a broadcast, a hash of a permutation
+ * that does not depend on the order of its pairs, the slices of ragged_all_to_all, or the identity
+ * of a kernel's call. */
 void oriel_op_record(const oriel_group *group, const oriel_op *op, oriel_record *record_p);
 /* The same without the mode. */
 void oriel_op_describe(const oriel_group *group, const oriel_op *op, oriel_record *record_p);

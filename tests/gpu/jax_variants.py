@@ -31,7 +31,8 @@ def check_values(mesh, via, rng):
             step = sharded(mesh, lambda v: oriel.all_reduce(v, "x", via=via), check_vma=False)
             wanted = x.astype(np.complex128 if dtype == "complex64" else np.float64).sum(0)
             got = own(step(spread(mesh, x)))[0]
-            np.testing.assert_array_equal(got.astype(wanted.dtype), wanted, f"{via} {dtype} {count}")
+            message = f"{via} {dtype} {count}"
+            np.testing.assert_array_equal(got.astype(wanted.dtype), wanted, message)
 
 
 def check_chain(mesh, via, runs, rng):

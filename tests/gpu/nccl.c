@@ -14,7 +14,7 @@
 #include "support/process.h"
 #include "support/ranks.h"
 
-enum { COUNT = 1 << 20, BYTES = COUNT * 4, ITERATIONS = 10000, TURNS = 24, PIECE = 4 << 20 };
+enum { COUNT = 1 << 20, BYTES = COUNT * 4, ITERATIONS = 10000, TURNS = 16 };
 
 static void say(const oriel_comm *comm, int rank, const char *what, double began)
 {
@@ -43,43 +43,36 @@ static oriel_comm *make_comm(int local_ranks)
     return comm;
 }
 
-/* ---- windows ------------------------------------------------------------------------------ */
+/* ---- heaps -------------------------------------------------------------------------------- */
 
-/* Every rank sees at the addresses that NCCL gives what each has written into its own memory. */
-static void windows(oriel_comm *comm)
+/* Every rank sees at the addresses that NCCL gives what each has written into its own heap. */
+static void heaps(oriel_comm *comm)
 {
-    const nccl_library *nccl = oriel_nccl_calls(comm);
+    const oriel_devices *devices = comm->devices;
     double began = oriel_now();
-    cu_ptr at[DEVICE_RANKS];
-    size_t bytes[DEVICE_RANKS];
-    nccl_window made[DEVICE_RANKS];
-    int n = oriel_comm_local_size(comm);
     int first = oriel_comm_first_rank(comm);
+    uint64_t at = devices->arena_at + devices->arena_bytes - sizeof(uint64_t);
 
-    for (int i = 0; i < n; i++) {
+    for (int i = 0; i < oriel_comm_local_size(comm); i++) {
         uint64_t word = 1000 + (uint64_t)(first + i);
 
-        CHECK_OK(oriel_nccl_memory_create(nccl, gpu_device(), PIECE, &at[i]));
-        bytes[i] = PIECE;
-        gpu_put(at[i] + 4096, &word, sizeof word);
+        gpu_put(devices->ranks[i].heap.base + at, &word, sizeof word);
     }
-    CHECK_OK(oriel_nccl_window(comm, at, bytes, made));
-    for (int i = 0; i < n; i++) {
+    CHECK_OK(oriel_comm_barrier(comm));
+    for (int i = 0; i < oriel_comm_local_size(comm); i++) {
         for (int r = 0; r < comm->size; r++) {
+            cu_ptr seen = oriel_heap_seen(comm, first + i, r);
             uint64_t word = 0;
-            cu_ptr seen = 0;
 
-            CHECK_OK(oriel_nccl_pointer(comm, first + i, made[i], r, &seen));
-            gpu_get(&word, seen + 4096, sizeof word);
+            gpu_get(&word, seen + at, sizeof word);
             CHECK(word == 1000 + (uint64_t)r, "rank %d finds %llu with rank %d", first + i,
                   (unsigned long long)word, r);
-            CHECK(r == first + i || seen != at[i], "rank %d has the memory of rank %d", r, i);
+            CHECK((r == first + i) == (seen == devices->ranks[i].heap.base),
+                  "rank %d sees rank %d at %llx", first + i, r, (unsigned long long)seen);
         }
     }
-    CHECK_OK(oriel_nccl_window_free(comm, made));
-    for (int i = 0; i < n; i++)
-        oriel_nccl_memory_free(nccl, gpu_device(), at[i]);
-    say(comm, first, "windows", began);
+    CHECK_OK(oriel_comm_barrier(comm));
+    say(comm, first, "heaps", began);
 }
 
 /* ---- calls -------------------------------------------------------------------------------- */
@@ -281,7 +274,7 @@ int main(int argc, char **argv)
         leave(comm);
         return 0;
     }
-    windows(comm);
+    heaps(comm);
     ranks_run(comm, body, NULL);
     began = oriel_now();
     CHECK_OK(oriel_comm_destroy(comm));

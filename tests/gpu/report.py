@@ -22,8 +22,8 @@ COVERED = ["include/oriel/kernel*.h", "include/oriel/op.h", "src/ops/host_op.*",
            "src/ffi/lend.*", "src/core/multicast.*", "src/fabric/nccl*",
            "src/core/nvtx.*", "src/core/cuda_facts.*",
            "src/ops/cuda/*", "src/ops/reduce_element.h", "src/ffi/cuda.c", "src/ffi/attached.*",
-           "tests/gpu/*.c", "tests/gpu/jax_*.py", "tests/gpu/run.sh", "tests/support/gpu.*",
-           "tests/support/timing.*", "tests/support/nccl.*"]
+           "python/oriel/_verify*.py", "tests/gpu/*.c", "tests/gpu/jax_*.py", "tests/gpu/run.sh",
+           "tests/support/gpu.*", "tests/support/timing.*", "tests/support/nccl.*"]
 
 
 def digest(path):

@@ -69,6 +69,7 @@ c_part() {
     nccl variants_nccl_2 "$build/tests/variants" 2 10000
     nccl variants_nccl_4 "$build/tests/variants" 4 1000
     nccl variants_differ "$build/tests/variants" 2 0 differ
+    nccl variants_stuck "$build/tests/variants" 2 0 stuck
     # A client that is killed can leave the server sick: each of these has its own.
     mps_start
     nccl variants_nccl_mps_2 "$build/oriel" run -n 2 -- "$build/tests/variants" 1 10000
@@ -93,10 +94,11 @@ c_part() {
     killed sliced_killed_busy busy
 }
 
-# The same programs on the nccl fabric, and its own.
+# The same programs on the nccl fabric, and its own, which says why where it cannot be.
 nccl_part() {
-    export ORIEL_FABRIC=nccl ORIEL_NCCL="${NCCL_LIB:-libnccl.so.2}"
-    try nccl_2 "$build/tests/nccl" 2
+    ORIEL_NCCL="${NCCL_LIB:-libnccl.so.2}" try nccl_2 "$build/tests/nccl" 2
+    [ -n "$NCCL_LIB" ] || return
+    export ORIEL_FABRIC=nccl ORIEL_NCCL="$NCCL_LIB"
     try nccl_4 "$build/tests/nccl" 4
     try nccl_threads_4 "$build/tests/ops" 4
     try nccl_kernel_4 "$build/tests/kernel" "$here/../.." 4
@@ -108,6 +110,8 @@ nccl_part() {
     try nccl_mps_shared_2x2 "$build/oriel" run -n 2 -- "$build/tests/ops" 2 1
     try nccl_mps_kernel_2 "$build/oriel" run -n 2 -- "$build/tests/kernel" "$here/../.." 1
     try nccl_hard_mps_2 "$build/oriel" run -n 2 -- "$build/tests/hard"
+    MUST="ORIEL_FABRIC is" WANT=1 try nccl_mps_differs "$build/oriel" run -n 2 -- \
+        sh -c "[ \$ORIEL_PROCESS_ID = 1 ] && export ORIEL_FABRIC=cuda; exec '$build/tests/ops' 1 1 1"
     mps_stop
     with_mps_of_its_own killed nccl_mps_killed
     with_mps_of_its_own killed nccl_mps_killed_busy busy
@@ -161,8 +165,21 @@ jax_nccl() {
     preload=
 }
 
+# verify NAME ARGUMENTS: XLA's own collectives; the command is looked for on PATH.
+verify() {
+    name=$1
+    shift
+    try "$name" env PATH="$build:$PATH" "$python" -m oriel verify --timeout 50 \
+        ${NCCL_LIB:+--nccl "$NCCL_LIB"} --keep-log "$out/$name.xla" "$@"
+}
+
 jax_part() {
     mps_start
+    verify verify_2 -n 2
+    verify verify_4 -n 4 --sizes 1M
+    # Where NCCL has no virtual memory it registers nothing, and says success.
+    NCCL_CUMEM_ENABLE=0 WANT=3 verify verify_no_windows_2 -n 2 --sizes 1M
+    WANT=77 verify verify_alone
     jax jax_ops_2 2 jax_ops.py
     jax jax_replay_2 2 jax_replay.py
     XLA_FLAGS=--xla_gpu_graph_min_graph_size=1 jax jax_graphs_2 2 jax_replay.py
@@ -190,9 +207,7 @@ jax_part() {
     random 4 2
     random 8 3
     jax_nccl jax_overlap_2 2 jax_overlap.py
-    ORIEL_FABRIC=nccl jax_nccl nccl_jax_ops_2 2 jax_ops.py
-    ORIEL_FABRIC=nccl jax_nccl nccl_jax_kernel_2 2 jax_kernel.py
-    ORIEL_FABRIC=nccl jax_nccl nccl_jax_replay_2 2 jax_replay.py
+    [ -n "$NCCL_LIB" ] && nccl_jax_part
     # Room for NCCL's CTAs, 32 of each rank, beside all of oriel's.
     ORIEL_GPU_CTAS=64 jax_nccl jax_overlap_reserve_2 2 jax_overlap.py 1000
     ORIEL_NCCL_COMM=xla jax_nccl jax_borrow_2 2 jax_borrow.py
@@ -208,6 +223,14 @@ jax_part() {
     jax jax_turns_sliced_2 2 jax_turns.py 20
     killed_jax jax_killed_sliced
     jax jax_op_fault_2 2 jax_op.py fault
+}
+
+nccl_jax_part() {
+    export ORIEL_FABRIC=nccl
+    jax_nccl nccl_jax_ops_2 2 jax_ops.py
+    jax_nccl nccl_jax_kernel_2 2 jax_kernel.py
+    jax_nccl nccl_jax_replay_2 2 jax_replay.py
+    unset ORIEL_FABRIC
 }
 
 # random RANKS SEED: on CPUs, then on the GPU.

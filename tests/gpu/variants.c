@@ -11,6 +11,7 @@
 
 #include "base/sys.h"
 #include "core/device.h"
+#include "core/nccl_ways.h"
 #include "ops/op.h"
 #include "support/check.h"
 #include "support/gpu.h"
@@ -411,6 +412,51 @@ static void differ(void)
     }
 }
 
+/* ---- a call of NCCL's that does not end -------------------------------------------------------
+ */
+
+/* All ranks have met for it, but the one's kernel is held up on the stream that NCCL has: the
+ * deadline of the comm ends it on all. */
+static void stuck_body(oriel_comm *comm, int rank, void *arg)
+{
+    enum { COUNT = 1000 };
+    unsigned long long ns = 3000000000ull;
+    void *params[] = {&ns};
+    cu_function spin;
+    cu_stream stream;
+    float host[COUNT] = {0};
+    double began;
+    cu_ptr at;
+
+    (void)arg;
+    gpu_enter();
+    stream = gpu_stream();
+    at = gpu_alloc(sizeof host);
+    spin = gpu_compile(spin_source, "spin");
+    gpu_put(at, host, sizeof host);
+    CHECK_OK(oriel_barrier(oriel_comm_world(comm), rank));
+    began = oriel_now();
+    if (rank == 0)
+        gpu_launch(spin, 1, 1, params, oriel_nccl_ways_of(comm)->of[0].stream);
+    CHECK_OK(call(comm, rank, at, at, COUNT, ORIEL_VIA_NCCL, stream));
+    CHECK_CU(oriel_cu->stream_sync(stream));
+    CHECK_IS(ORIEL_ERR_REVOKED, oriel_comm_check(comm));
+    check_says("all_reduce via nccl", "did not end within 1.0 s", NULL);
+    gpu_get(host, at, sizeof host);
+    CHECK(values_unpoisoned(host, COUNT, ORIEL_F32) < 0, "rank %d: it is not poisoned", rank);
+    CHECK(oriel_now() - began < 6.0, "it took %.1f s", oriel_now() - began);
+    if (rank == 0)
+        printf("row variants/stuck ok %.2f s: %s\n", oriel_now() - began, oriel_last_error());
+}
+
+static void stuck(void)
+{
+    oriel_comm *comm = gpu_comm_alone(2, 1.0);
+
+    ranks_run(comm, stuck_body, NULL);
+    oriel_comm_abandon(comm);
+}
+
 /* ---- a process that is killed ---------------------------------------------------------------- */
 
 /* In the middle of calls: the others get the named error in time, and results that are right or
@@ -553,11 +599,13 @@ int main(int argc, char **argv)
     }
     if (is("differ"))
         differ();
+    if (is("stuck"))
+        stuck();
     if (is("grid")) {
         grids();
         only = "random";
     }
-    if (!is("killed_") && !is("differ"))
+    if (!is("killed_") && !is("differ") && !is("stuck"))
         all_parts();
     return 0;
 }
