@@ -61,6 +61,8 @@ const char *oriel_borrow_obstacle(const oriel_group *group, char *out, size_t le
     const char *allowed = getenv("NCCL_MULTI_RANK_GPU_ENABLE");
     int version = oriel_nccl_loaded();
 
+    if (group->spans)
+        return "the group spans machines, and uses a communicator of oriel's own";
     if (!shares_gpu(group))
         return NULL;
     if (version > 0 && version < NCCL_SHARES_GPU)
