@@ -260,6 +260,20 @@ def jit_table(result, fabric=None):
                   "ratio"], lines)  # fmt: skip
 
 
+COSTS = {"none": "none", "xla": "XLA's, borrowed", "own": "oriel's own (`ORIEL_FABRIC=nccl`)"}
+
+
+def cost_table(result):
+    lines = [
+        (COSTS[s["way"]], "yes" if s["psum"] else "", f"{s['init_s']:.2f} s",
+         f"{s['first_s'] * 1e3:.0f} ms", f"{s['used_mib']} MiB", us_text(s["small_us"]),
+         us_text(s["large_us"]))
+        for s in gpu.samples(result, "jax cost")
+    ]  # fmt: skip
+    return table(["communicator", "and `lax.psum`", "init", "first execution", "memory",
+                  "1 KiB", "16 MiB, in a chain of 20"], lines)  # fmt: skip
+
+
 def gpu_part():
     made = []
     for result in gpu.read():
@@ -296,6 +310,12 @@ def gpu_part():
         for fabric, text in (("nccl", "on the nccl fabric"), ("xla", "with XLA's communicator")):
             if any(gpu.jit_times(result, fabric)):
                 made += [f"The same {text}:", jit_table(result, fabric)]
+        if gpu.samples(result, "jax cost"):
+            made += [
+                "What a communicator costs: one run of a program with one all_reduce, 2 processes, "
+                f"MPS; memory is all that is used of the GPU. {shared}:",
+                cost_table(result),
+            ]
         made += [f"Not measured: {what}." for what in gpu.unmeasured(result)]
     return "\n\n".join(made) or "Not measured."
 

@@ -28,9 +28,9 @@ def all_reduce(x, axis_name=None, op="sum", *, via=None, memory_space=None):
     device per process, it reduces over the whole world.
 
     `via` names the way on GPUs: "peer" (oriel's kernels on addresses of peers),
-    "nccl" (ncclAllReduce on a stream of its own), "lsa" (a kernel on NCCL's
-    window and its barrier), "sym_peer" (oriel's kernels on NCCL's window),
-    "multicast" and "sym_multimem" (the switch sums). By default oriel chooses.
+    "nccl" (ncclAllReduce, on oriel's communicator or on XLA's), "lsa" (a kernel
+    on NCCL's window and its barrier), "sym_peer" (oriel's kernels on NCCL's
+    window), "multicast" and "sym_multimem" (the switch sums). By default oriel chooses.
     One that is not to be had raises, and says what is missing. The order of
     sums in "nccl" and the last two is not oriel's. All devices must name the
     same. `memory_space="collective"` has XLA place operand and result where it
@@ -53,18 +53,19 @@ def all_reduce(x, axis_name=None, op="sum", *, via=None, memory_space=None):
 
 def all_reduce_ways():
     """What all_reduce takes as `via`: for each name None if it is to be had in this world, else
-    the sentence that says what is missing."""
+    the sentence that says what is missing. Whether XLA lends its communicator to "nccl" where
+    oriel has none is seen only when a program runs."""
     ways = {}
     for via in VIAS:
         try:
-            _check_via(via)
+            _check_via(via, may_borrow=False)
             ways[via] = None
         except (ValueError, _lib.OrielError) as error:
             ways[via] = str(error)
     return ways
 
 
-def _check_via(via):
+def _check_via(via, may_borrow=True):
     if via is None:
         return "auto"
     if via not in VIAS:
@@ -77,6 +78,8 @@ def _check_via(via):
         )
     if world.platform == "cpu":
         return "auto"
+    if via == "nccl" and may_borrow and _primitive.may_borrow():
+        return via
     # Of f32 sums, which all ways have; what is missing for others the call itself says.
     group = _lib.load().oriel_comm_world(world.comm)
     _lib.call("oriel_via_check", group, VIAS.index(via), _F32, _reduction.CODES["sum"])
@@ -172,6 +175,7 @@ def _lower(ctx, x, *, axes, op, how, invariant):
         groups,
         target="all_reduce_nccl" if via == "nccl" else None,
         space=space,
+        communicates=via == "nccl",
         reduce=_reduction.CODES[op],
         via=VIAS.index(via),
     )

@@ -137,6 +137,7 @@ _PROTOTYPES = {
         (ctypes.c_uint64, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_size_t),
     ),
     "oriel_ffi_op": (_INT, (ctypes.c_uint64, ctypes.c_char_p, ctypes.c_void_p)),
+    "oriel_ffi_runtime": (None, (ctypes.c_char_p,)),
     "oriel_ffi_lowering": (None, (ctypes.c_int64, ctypes.c_int64)),
 }
 

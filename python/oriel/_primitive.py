@@ -213,12 +213,20 @@ class Operation:
         _compat.lower_per_devices(self._context)
 
     def call(
-        self, ctx, operands, groups, aliases=None, target=None, space=None, **attributes
+        self,
+        ctx,
+        operands,
+        groups,
+        aliases=None,
+        target=None,
+        space=None,
+        communicates=False,
+        **attributes,
     ):
         """The custom call of a lowering rule. src/ffi/ffi.h says what it carries;
         `aliases` maps operands to results that share their memory, `target` is another
         name than the operation's; `space` is the memory space of the first operand and the
-        first result."""
+        first result. What `communicates` uses NCCL's communicator itself."""
         module, site = _Sites.of(ctx.module_context).next()
         _lib.load().oriel_ffi_lowering(module, site)
         numbers = {
@@ -228,10 +236,13 @@ class Operation:
             "site": site,
             "world": _world.current().size,
         } | attributes
+        target = f"oriel_{target or self.name}"
+        places = _places_to_borrow(ctx, groups, communicates)
+        if places is not None:
+            target += "_borrowing"
+            numbers |= {"places": places, "communicates": int(communicates)}
         return jax.ffi.ffi_lowering(
-            f"oriel_{target or self.name}",
-            operand_output_aliases=aliases,
-            extra_attributes=_in_space(space),
+            target, operand_output_aliases=aliases, extra_attributes=_in_space(space)
         )(
             ctx,
             *operands,
@@ -252,6 +263,24 @@ class Operation:
                 "them. Put the call inside jax.shard_map and name the axes"
             )
         return np.arange(_world.current().size)[None]
+
+
+def may_borrow():
+    """Whether calls that need NCCL's communicator use XLA's."""
+    choice = _lib.option("ORIEL_NCCL_COMM")
+    return choice == "xla" or choice == "auto" and _lib.option("ORIEL_FABRIC") != "nccl"
+
+
+def _places_to_borrow(ctx, groups, communicates):
+    """Where the ranks of `groups` are in the program's list of devices, by which XLA knows
+    whom a communicator joins; None: the call borrows none."""
+    mesh = getattr(ctx.module_context.axis_context, "mesh", None)
+    if _world.current().platform != "gpu" or mesh is None or groups.shape[1] == 1:
+        return None
+    if _lib.option("ORIEL_NCCL_COMM") != "xla" and not (communicates and may_borrow()):
+        return None
+    place_of = {rank: place for place, rank in enumerate(_world.current().ranks_of(mesh).flat)}
+    return np.vectorize(place_of.__getitem__, otypes=[np.int64])(groups)
 
 
 def in_mesh_order(ctx, axes):

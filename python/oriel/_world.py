@@ -9,6 +9,7 @@ import threading
 import time
 
 import jax
+import jaxlib
 import numpy as np
 
 from oriel import _compat, _lib, _meet, _nvrtc, _threads, _wheels
@@ -277,14 +278,15 @@ def _show_libraries():
             os.environ[name] = path
 
 
-# XLA's name of the platform, what the handlers are called, their stages, and what executes
-# host functions.
+# XLA's name of the platform, what the handlers are called, their stages, those of calls that
+# borrow XLA's communicators besides, and what executes host functions.
 _HANDLERS = {
-    "cpu": ("cpu", "oriel_ffi", ("instantiate", "execute"), "execute"),
+    "cpu": ("cpu", "oriel_ffi", ("instantiate", "execute"), (), "execute"),
     "cuda": (
         "CUDA",
         "oriel_ffi_cuda",
         ("instantiate", "initialize", "execute"),
+        ("prepare",),
         "execute_uncaptured",
     ),
 }
@@ -300,7 +302,8 @@ def _register(backend):
     if backend in _registered:
         return
     lib = _lib.load()
-    platform, prefix, stages, execute_op = _HANDLERS[backend]
+    lib.oriel_ffi_runtime(f"jaxlib {jaxlib.__version__}".encode())
+    platform, prefix, stages, more, execute_op = _HANDLERS[backend]
 
     def capsule(symbol):
         return jax.ffi.pycapsule(ctypes.cast(symbol, ctypes.c_void_p))
@@ -320,6 +323,10 @@ def _register(backend):
         if name in _UNCAPTURED:
             handlers["execute"] = capsule(getattr(lib, f"{prefix}_{execute_op}"))
         jax.ffi.register_ffi_target(f"oriel_{name}", handlers, platform=platform)
+        if borrowing := {stage: capsule(getattr(lib, f"{prefix}_{stage}")) for stage in more}:
+            jax.ffi.register_ffi_target(
+                f"oriel_{name}_borrowing", handlers | borrowing, platform=platform
+            )
     if not _registered:
         # JAX registered its handler when it was imported, so this one runs before.
         atexit.register(_leave_at_exit)

@@ -26,6 +26,13 @@ static const char *fabric_choice(int i)
     return i < 3 ? names[i] : NULL;
 }
 
+static const char *nccl_comm_choice(int i)
+{
+    static const char *const names[] = {"auto", "own", "xla", "none"};
+
+    return i < 4 ? names[i] : NULL;
+}
+
 static const struct {
     const char *name;
     const char *fallback;
@@ -144,6 +151,13 @@ static const struct {
                           .choice = fabric_choice,
                           .help = "how GPU ranks reach each other's memory: cuda, nccl, or auto, "
                                   "which is cuda; the same on all"},
+    [ORIEL_OPT_NCCL_COMM] = {.name = "ORIEL_NCCL_COMM",
+                             .fallback = "auto",
+                             .kind = KIND_CHOICE,
+                             .choice = nccl_comm_choice,
+                             .help = "communicator of calls in jit: xla borrows XLA's, for buffers "
+                                     "too; own, none; auto: XLA's where a call needs one; the same "
+                                     "on all"},
     [ORIEL_OPT_CACHE] = {.name = "ORIEL_CACHE",
                          .fallback = "",
                          .kind = KIND_TEXT,
@@ -450,6 +464,11 @@ const char *oriel_config_string(enum oriel_option_id id)
 {
     load_once();
     return values[id].text;
+}
+
+const char *oriel_config_choice(enum oriel_option_id id, int number)
+{
+    return table[id].choice != NULL ? table[id].choice(number) : NULL;
 }
 
 double oriel_config_number(enum oriel_option_id id)

@@ -27,6 +27,7 @@ enum oriel_option_id {
     ORIEL_OPT_NVRTC,           /* a file */
     ORIEL_OPT_NCCL,            /* a file */
     ORIEL_OPT_FABRIC,          /* auto, cuda, nccl */
+    ORIEL_OPT_NCCL_COMM,       /* enum oriel_nccl_comm */
     ORIEL_OPT_CACHE,           /* a folder */
     ORIEL_OPT_GPU_CTAS,        /* of all ranks on one GPU */
     ORIEL_OPT_GPU_KERNEL_CTAS, /* the same, for kernels of one's own */
@@ -36,10 +37,15 @@ enum oriel_option_id {
     ORIEL_OPT_COUNT
 };
 
+/* Whose communicator calls may use. */
+enum oriel_nccl_comm { ORIEL_COMM_AUTO, ORIEL_COMM_OWN, ORIEL_COMM_XLA, ORIEL_COMM_NONE };
+
 /* Never NULL; valid until the next oriel_config_load that changes it. */
 const char *oriel_config_string(enum oriel_option_id id);
 /* Sizes take K, M, G. -1 for an option that is empty or no number. */
 double oriel_config_number(enum oriel_option_id id);
+/* The name of a value of an option that is a choice; NULL: it is none. */
+const char *oriel_config_choice(enum oriel_option_id id, int number);
 /* Re-reads the environment; for tests and for init after finalize. Warns about
  * each ORIEL_* variable that is not in the table, once per name. A value that
  * does not parse is ORIEL_ERR_INVALID and names the variable; that option then

@@ -75,8 +75,8 @@ static uint64_t plan_heap(oriel_devices *devices, int size)
 
 /* Options that lay out the heap or say how many CTAs meet. */
 static const enum oriel_option_id common_options[HEAP_GPU_OPTIONS] = {
-    ORIEL_OPT_GPU_CTAS, ORIEL_OPT_GPU_KERNEL_CTAS, ORIEL_OPT_GPU_STAGE, ORIEL_OPT_GPU_ARENA,
-    ORIEL_OPT_FABRIC};
+    ORIEL_OPT_GPU_CTAS,  ORIEL_OPT_GPU_KERNEL_CTAS, ORIEL_OPT_GPU_STAGE,
+    ORIEL_OPT_GPU_ARENA, ORIEL_OPT_FABRIC,          ORIEL_OPT_NCCL_COMM};
 
 static void show_options(const oriel_comm *comm, heap_rank *shown)
 {
@@ -90,6 +90,8 @@ static void print_value(enum oriel_option_id option, uint64_t value, char *out, 
 {
     if (option == ORIEL_OPT_FABRIC)
         snprintf(out, len, "%s", value ? "nccl" : "cuda");
+    else if (oriel_config_choice(option, (int)value) != NULL)
+        snprintf(out, len, "%s", oriel_config_choice(option, (int)value));
     else
         snprintf(out, len, "%llu", (unsigned long long)value);
 }

@@ -19,7 +19,21 @@ typedef struct oriel_export {
     int fd;                  /* what others fetch; with NCCL there is none, but ... */
     oriel_cuda_memory alias; /* ... the same memory again, which stays until NCCL lets go of it */
     int offered, registered; /* in a round that is under way, and in one that is over */
+    uint64_t clique; /* whom it is shown to: a group, by its hash, see borrow.h; 0: all ... */
+    uint32_t others; /* ... of whom so many have to map it */
 } oriel_export;
+
+/* What came of borrowed communicators, all in all: see borrow.h. */
+typedef struct oriel_borrow_counts {
+    uint64_t lent;       /* calls that had a communicator */
+    uint64_t meetings;   /* in which members registered something */
+    uint64_t windows;    /* registered with own buffers ... */
+    uint64_t fillers;    /* ... and without, since a peer had something new */
+    uint64_t dropped;    /* deregistered */
+    uint64_t refused;    /* groups that went back to descriptors */
+    uint64_t registered; /* windows that there are ... */
+    uint64_t ready;      /* ... of whose buffers so many can be touched by peers */
+} oriel_borrow_counts;
 
 /* What a call of a person's kernel is given, and where what that points to is in device
  * memory; kept for the next. */
@@ -46,6 +60,14 @@ typedef struct oriel_device_rank {
     int last_early;          /* ... the next on it may begin before that one has met the others */
     oriel_export *exports;   /* DEVICE_WINDOWS of them, if there are other processes ... */
     _Atomic int num_exports; /* ... of which so many were ever used */
+
+    /* See borrow.c. */
+    struct oriel_clique *cliques;
+    struct oriel_clique *clique;   /* of the call at hand */
+    struct nccl_comm_object *lent; /* to the call at hand */
+    uint64_t clique_key;           /* whom its buffers are shown to, as in an export */
+    oriel_cuda_memory filler;
+    oriel_borrow_counts borrowed;
 } oriel_device_rank;
 
 /* See multicast.h. */
@@ -147,6 +169,32 @@ void oriel_registrar_free(oriel_comm *comm);
  * that mapped: what comes next on `stream` does not. */
 oriel_place oriel_register(oriel_comm *comm, int rank, const void *at, size_t bytes,
                            cu_stream stream);
+
+/* Windows that are shown to a clique, the rank's `clique_key`, are mapped by its members
+ * themselves, not by registrars. Local, by the thread of a call. */
+
+/* How many of any clique can be touched by peers. */
+uint32_t oriel_register_ready(const oriel_device_rank *rank);
+/* How many of one nobody has mapped yet. */
+uint32_t oriel_register_wanted(const oriel_device_rank *rank, uint64_t clique);
+/* At most `most` of them, which `others` members are about to map: what they map is a mapping of
+ * oriel's own, the caller's, so that it does not vanish while they do. */
+typedef struct oriel_brought {
+    int number; /* of the window */
+    uint32_t generation;
+    oriel_cuda_memory alias;
+} oriel_brought;
+int oriel_register_bring(oriel_comm *comm, int rank, uint64_t clique, uint32_t others, int most,
+                         oriel_brought *brought);
+/* Whether the others can map it: it is ready when they have, or will never be. */
+void oriel_register_brought(oriel_device_rank *rank, int number, int can);
+/* A local rank sees window `number` of `of`, another rank, at `at`. */
+oriel_status oriel_register_reach(oriel_comm *comm, int rank, int of, int number, cu_ptr at);
+/* Whether the window is what it was, or the rank's device may take it for that. */
+int oriel_register_holds(const oriel_device_rank *rank, int number, uint32_t generation);
+/* The clique's windows are gone: what comes next on the stream does not find them. */
+void oriel_unregister(oriel_device_rank *rank, uint64_t clique, cu_stream stream);
+
 /* The descriptor of a window that a peer asks for; -1: none. */
 int oriel_export_fd(const oriel_device_rank *rank, uint64_t window);
 

@@ -3,6 +3,7 @@
 
 #include "base/log.h"
 #include "base/sys.h"
+#include "core/borrow.h"
 #include "core/multicast.h"
 #include "core/nccl.h"
 #include "core/trace.h"
@@ -195,6 +196,7 @@ int oriel_devices_close(oriel_comm *comm)
         oriel_cuda_memory_close(&devices->mapped[r]);
     for (int i = 0; devices->ranks != NULL && i < devices->num_ranks; i++) {
         free_heap(comm, &devices->ranks[i]);
+        oriel_borrow_free(&devices->ranks[i]);
         free_frames(&devices->ranks[i]);
     }
     if (devices->reports != NULL)

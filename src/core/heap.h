@@ -89,7 +89,38 @@ typedef struct heap_offer {
     uint64_t bytes;
 } heap_offer;
 
-enum { HEAP_EXPORTS = 512, HEAP_GPU_OPTIONS = 5 };
+enum { HEAP_EXPORTS = 512, HEAP_GPU_OPTIONS = 6 };
+
+/* What a member brings to an appointment, and what of its windows nobody needs any more: see
+ * borrow.c. */
+enum { HEAP_CLIQUES = 64, HEAP_BROUGHT = 8 };
+typedef struct heap_brought {
+    int32_t window; /* number of the rank's; -1: something that nobody asks for */
+    uint32_t generation;
+    uint64_t bytes;
+} heap_brought;
+
+/* A member of a group that makes appointments: see appoint.h. */
+typedef struct heap_attendance {
+    _Atomic uint64_t calls; /* so far */
+    _Atomic uint32_t wants;
+    /* Written before it comes, read while all are there. */
+    int32_t seat; /* its rank on the communicator */
+    uint64_t site;
+    uint64_t done; /* bit for each window that it needs no more */
+    uint32_t num_brought;
+    uint32_t reserved;
+    heap_brought brought[HEAP_BROUGHT];
+} heap_attendance;
+
+typedef struct heap_appointment {
+    _Atomic uint64_t group; /* its hash; 0: free */
+    _Atomic uint64_t at;    /* the call of each member in which all meet; 0: none */
+    _Atomic uint32_t lock;  /* 0: free, else 1 + rank of the holder */
+    _Atomic uint32_t came;
+    _Atomic uint32_t left;
+    _Atomic uint32_t off; /* there will be none any more */
+} HEAP_ALIGNED heap_appointment;
 
 typedef struct heap_rank {
     int32_t process;
@@ -102,6 +133,7 @@ typedef struct heap_rank {
     heap_export exports[HEAP_EXPORTS];
     _Atomic uint32_t unregistered; /* of those, as yet: see register_nccl.c */
     heap_offer offer;
+    heap_attendance attendances[HEAP_CLIQUES]; /* one for each appointment */
     _Atomic uint64_t traced;                   /* operations so far */
     _Atomic uint64_t blocks[HEAP_BLOCK_WORDS]; /* bit set: taken */
     _Atomic uint64_t channels;
@@ -220,6 +252,7 @@ typedef struct heap_header {
     HEAP_ALIGNED heap_abort abort;
     _Atomic uint64_t cpus[CPU_WORDS]; /* that some process may run on */
     heap_name names[HEAP_NAMES];
+    heap_appointment appointments[HEAP_CLIQUES];
 } heap_header;
 
 typedef struct oriel_heap {

@@ -52,8 +52,17 @@ static cu_ptr stale_word(const oriel_device_rank *rank, int number)
     return rank->heap.base + offsetof(device_table, stale) + 4 * (cu_ptr)number;
 }
 
-/* The entry that `at` lies in and that still means the same memory; -1: none. Others that
- * it lies in are stale, also for what comes next on this stream. */
+static void make_stale(const oriel_device_rank *rank, int number, uint32_t state, cu_stream stream)
+{
+    oriel_export *e = &rank->exports[number];
+
+    atomic_compare_exchange_strong(&e->state, &state, STALE);
+    oriel_cu->fill_words(stale_word(rank, number), e->generation, 1, stream);
+}
+
+/* The entry that `at` lies in and that still means the same memory, shown to whom the call at
+ * hand shows it; -1: none. Others that it lies in are stale, also for what comes next on this
+ * stream. */
 static int find_export(oriel_device_rank *rank, cu_ptr at, uint64_t id, cu_stream stream,
                        int *stale_p)
 {
@@ -66,11 +75,10 @@ static int find_export(oriel_device_rank *rank, cu_ptr at, uint64_t id, cu_strea
         if ((!is_known(state) && state != STALE) || at < e->base || at - e->base >= e->bytes)
             continue;
         if (e->id == id && state != STALE) {
-            found = i;
+            found = e->clique == rank->clique_key ? i : found;
             continue;
         }
-        atomic_compare_exchange_strong(&e->state, &state, STALE);
-        oriel_cu->fill_words(stale_word(rank, i), e->generation, 1, stream);
+        make_stale(rank, i, state, stream);
         *stale_p = 1;
     }
     return found;
@@ -95,6 +103,8 @@ static int add_export(oriel_comm *comm, oriel_device_rank *rank, cu_ptr at, uint
     e->bytes = bytes;
     e->fd = -1;
     e->alias = (oriel_cuda_memory){.fd = -1};
+    e->clique = rank->clique_key;
+    e->others = (uint32_t)comm->here - 1;
     e->generation = e->generation / 2 * 2 + 1 + (e->generation != 0 ? 2 : 0);
     atomic_store(&e->state, WANTED);
     if (i >= rank->num_exports)
@@ -193,11 +203,11 @@ static void withdraw(oriel_comm *comm, const oriel_device_rank *r, oriel_export 
 {
     heap_export *shown = shown_of(comm, rank, number);
 
-    if (atomic_load(&shown->generation) != e->generation) { /* it was never shown */
+    set_ready(r, number, 0);
+    if (atomic_load(&shown->generation) != e->generation) { /* to no registrar */
         atomic_store(&e->state, FREE);
         return;
     }
-    set_ready(r, number, 0);
     atomic_store(&e->state, WITHDRAWN);
     atomic_store(&shown->generation, e->generation + 1);
     oriel_comm_ring_all(comm);
@@ -220,15 +230,16 @@ static int step_export(oriel_comm *comm, const oriel_device_rank *r, oriel_expor
                        int number)
 {
     heap_export *shown = shown_of(comm, rank, number);
-    uint32_t others = (uint32_t)comm->here - 1;
     uint32_t state = atomic_load(&e->state);
 
     switch (state) {
     case WANTED:
+        if (e->clique != 0)
+            return 0;
         show(comm, r, e, rank, number);
         return 1;
     case SHOWN:
-        if (atomic_load(&shown->mapped) < others)
+        if (atomic_load(&shown->mapped) < e->others)
             return 0;
         set_ready(r, number, e->generation);
         atomic_compare_exchange_strong(&e->state, &state, READY);
@@ -239,7 +250,7 @@ static int step_export(oriel_comm *comm, const oriel_device_rank *r, oriel_expor
         withdraw(comm, r, e, rank, number);
         return 1;
     case WITHDRAWN:
-        if (atomic_load(&shown->released) < others)
+        if (atomic_load(&shown->released) < e->others)
             return 0;
         release_mapping(e);
         atomic_store(&e->state, FREE);
@@ -348,6 +359,92 @@ static int step_imports(oriel_comm *comm)
             moved |= step_import(comm, r, (int)i);
     }
     return moved;
+}
+
+/* ---- cliques, whose members map for themselves --------------------------------------------- */
+
+uint32_t oriel_register_ready(const oriel_device_rank *rank)
+{
+    uint32_t ready = 0;
+
+    for (int i = 0; rank->exports != NULL && i < rank->num_exports; i++)
+        ready += rank->exports[i].clique != 0 && atomic_load(&rank->exports[i].state) == READY;
+    return ready;
+}
+
+uint32_t oriel_register_wanted(const oriel_device_rank *rank, uint64_t clique)
+{
+    uint32_t wanted = 0;
+
+    for (int i = 0; i < rank->num_exports; i++)
+        wanted +=
+            rank->exports[i].clique == clique && atomic_load(&rank->exports[i].state) == WANTED;
+    return wanted;
+}
+
+/* Alone this thread makes exports of them, so none is taken for something else meanwhile. */
+int oriel_register_bring(oriel_comm *comm, int rank, uint64_t clique, uint32_t others, int most,
+                         oriel_brought *brought)
+{
+    const oriel_devices *devices = comm->devices;
+    const oriel_device_rank *r = &devices->ranks[rank - comm->first_rank];
+    int n = 0;
+
+    for (int i = 0; i < r->num_exports && n < most; i++) {
+        oriel_export *e = &r->exports[i];
+        oriel_brought *b = &brought[n];
+
+        if (e->clique != clique || atomic_load(&e->state) != WANTED)
+            continue;
+        if (oriel_cuda_memory_alias(r->gpu, e->base, e->bytes, &b->alias) != ORIEL_OK)
+            continue;
+        if (buffer_id(e->base) != e->id) {
+            oriel_cuda_memory_close(&b->alias);
+            continue;
+        }
+        e->others = others;
+        atomic_store(&shown_of(comm, rank, i)->mapped, 0);
+        b->number = i;
+        b->generation = e->generation;
+        n++;
+    }
+    return n;
+}
+
+void oriel_register_brought(oriel_device_rank *rank, int number, int can)
+{
+    uint32_t wanted = WANTED;
+
+    atomic_compare_exchange_strong(&rank->exports[number].state, &wanted, can ? SHOWN : NEVER);
+}
+
+oriel_status oriel_register_reach(oriel_comm *comm, int rank, int of, int number, cu_ptr at)
+{
+    const oriel_devices *devices = comm->devices;
+    oriel_status st = oriel_window_tell(&devices->ranks[rank - comm->first_rank], of, number, at);
+
+    if (st != ORIEL_OK)
+        return st;
+    atomic_fetch_add(&shown_of(comm, of, number)->mapped, 1);
+    oriel_comm_ring(comm, comm->heap.ranks[of].process);
+    return ORIEL_OK;
+}
+
+int oriel_register_holds(const oriel_device_rank *rank, int number, uint32_t generation)
+{
+    const oriel_export *e = &rank->exports[number];
+
+    return e->generation == generation && atomic_load(&e->state) != FREE;
+}
+
+void oriel_unregister(oriel_device_rank *rank, uint64_t clique, cu_stream stream)
+{
+    for (int i = 0; rank->exports != NULL && i < rank->num_exports; i++) {
+        uint32_t state = atomic_load(&rank->exports[i].state);
+
+        if (rank->exports[i].clique == clique && is_known(state))
+            make_stale(rank, i, state, stream);
+    }
 }
 
 /* ---- the registrar: its life ---------------------------------------------------------------- */

@@ -70,6 +70,21 @@ static void *find_library(const char **file_p)
     return library;
 }
 
+int oriel_nccl_loaded(void)
+{
+    void *library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
+    nccl_result (*get_version)(int *) = NULL;
+    int version = 0;
+
+    if (library == NULL)
+        return 0;
+    *(void **)&get_version = dlsym(library, "ncclGetVersion");
+    if (get_version == NULL || get_version(&version) != NCCL_SUCCESS)
+        version = 0;
+    dlclose(library);
+    return version;
+}
+
 static void name_file(void *call, const char *asked, nccl_library *nccl)
 {
     Dl_info info;

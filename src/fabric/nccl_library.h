@@ -58,6 +58,7 @@ enum {
     NCCL_BOUNDED_BARRIER = 23000, /* in kernels */
     NCCL_SUCCESS = 0,
     NCCL_IN_PROGRESS = 7,
+    NCCL_WINDOW_DEFAULT = 0,
     NCCL_WINDOW_SYMMETRIC = 1,
     NCCL_WINDOW_ALIGNMENT = 4096,
     NCCL_UNDEFINED = (int)0x80000000,
@@ -139,6 +140,10 @@ typedef struct nccl_library {
 /* Local, once per process: the library that is loaded already (XLA's), else ORIEL_NCCL, else
  * libnccl.so.2. A failure is a sentence: none, too old. */
 oriel_status oriel_nccl_open(const nccl_library **nccl_p);
+
+/* The version of an NCCL that is loaded already; 0: none is. Loads nothing: whoever needs one
+ * first may choose. */
+int oriel_nccl_loaded(void);
 
 /* With nothing decided. */
 nccl_config oriel_nccl_config(void);

@@ -2,14 +2,17 @@
  * initialize and execute in every execution or, where it has captured the calls in a graph,
  * initialize alone: so initialize looks for failures and at buffers, and execute passes
  * nothing on that can change while addresses do not. No stage waits for a peer, but with
- * ORIEL_SYNC=1 each execution for its own outcome. */
+ * ORIEL_SYNC=1 each execution for its own outcome, and initialize where ranks have agreed
+ * before to register buffers with NCCL: see core/appoint.h. */
 #include <stdio.h>
 
 #include "base/config.h"
 #include "base/sys.h"
+#include "core/borrow.h"
 #include "core/nvtx.h"
 #include "ffi/attached.h"
 #include "ffi/ffi.h"
+#include "ffi/lend.h"
 #include "ops/cuda/launch.h"
 
 int64_t oriel_ffi_cuda_site_type_id;
@@ -28,6 +31,7 @@ static int is_question(xla_frame *frame, uint32_t traits)
 
 /* One rank's part of one call. */
 typedef struct cuda_call {
+    oriel_site *site;
     oriel_group *group;
     int rank;
     attached_gpu *gpu;
@@ -36,25 +40,30 @@ typedef struct cuda_call {
     oriel_ragged ragged;
 } cuda_call;
 
-static oriel_status read_call(const xla_frame *frame, cuda_call *call)
+/* Who takes part. */
+static oriel_status read_members(const xla_frame *frame, cuda_call *call)
 {
-    oriel_site *site;
-    oriel_status st = frame_site(frame, &oriel_ffi_cuda_site_type_id, &site);
+    oriel_status st = frame_site(frame, &oriel_ffi_cuda_site_type_id, &call->site);
 
     if (st == ORIEL_OK)
-        st = attached_check(site, 1);
+        st = attached_check(call->site, 1);
     if (st == ORIEL_OK)
-        st = attached_rank(frame, site, &call->rank);
-    if (st == ORIEL_OK)
-        st = attached_group(site, call->rank, &call->group);
+        st = attached_rank(frame, call->site, &call->rank);
+    return st == ORIEL_OK ? attached_group(call->site, call->rank, &call->group) : st;
+}
+
+static oriel_status read_call(const xla_frame *frame, cuda_call *call)
+{
+    oriel_status st = read_members(frame, call);
+
     if (st == ORIEL_OK)
         st = frame_stream(frame, &call->stream);
     if (st != ORIEL_OK)
         return st;
     call->gpu = &oriel_attached.gpus[call->rank - oriel_attached.comm->first_rank];
-    call->op = *oriel_site_op(site);
+    call->op = *oriel_site_op(call->site);
     if (call->op.kind == ORIEL_KIND_KERNEL)
-        return frame_kernel(frame, site, call->group, NULL, &call->op.kernel);
+        return frame_kernel(frame, call->site, call->group, NULL, &call->op.kernel);
     return frame_buffers(frame, oriel_group_size(call->group), &call->op, &call->ragged);
 }
 
@@ -115,9 +124,23 @@ static oriel_status launch(const xla_frame *frame, cuda_call *call)
     return st;
 }
 
-static oriel_status prepare(cuda_call *call)
+static oriel_status initialize(const cuda_call *call)
 {
     return oriel_launch_prepare(call->group, call->rank, &call->op, call->stream);
+}
+
+/* Once in an execution, however often XLA initializes it. */
+static oriel_status meet(const xla_frame *frame, const cuda_call *call)
+{
+    int local = call->rank - oriel_attached.comm->first_rank;
+    int64_t *counted = &oriel_site_loan(call->site)->counted[local];
+    int64_t run;
+    oriel_status st = frame_run_id(frame, &run);
+
+    if (st != ORIEL_OK || *counted == run + 1)
+        return st;
+    *counted = run + 1;
+    return oriel_borrow_meet(call->group, call->rank, oriel_site_call(call->site));
 }
 
 /* What revoked the comm says itself where that was; a wrong call does not. */
@@ -145,6 +168,34 @@ static void count(oriel_ffi_cost *cost, double seconds)
         cost->longest = seconds;
 }
 
+/* Its buffers are windows of XLA's communicator meanwhile, if XLA lends one. */
+static oriel_status run_borrowing(const xla_frame *frame, enum stage stage, cuda_call *call)
+{
+    nccl_comm lent = NULL;
+    oriel_status st = ORIEL_OK;
+
+    if (stage == INITIALIZE || oriel_site_loan(call->site)->needs)
+        st = lend_take(frame, call->site, &lent);
+    if (st == ORIEL_OK) {
+        oriel_borrow_begin(call->group, call->rank, lent, call->stream);
+        st = stage == INITIALIZE ? initialize(call) : launch(frame, call);
+        if (st == ORIEL_OK && stage == INITIALIZE)
+            st = meet(frame, call);
+        oriel_borrow_end(oriel_attached.comm, call->rank);
+    }
+    if (st != ORIEL_OK)
+        oriel_borrow_give_up(call->group, call->rank);
+    return st;
+}
+
+static oriel_status run_stage(const xla_frame *frame, enum stage stage, cuda_call *call)
+{
+    /* Members on other machines reach no windows. */
+    if (oriel_site_loan(call->site)->num_groups > 0 && !call->group->spans)
+        return run_borrowing(frame, stage, call);
+    return stage == INITIALIZE ? initialize(call) : launch(frame, call);
+}
+
 static oriel_status run(const xla_frame *frame, enum stage stage)
 {
     double began = oriel_now();
@@ -156,7 +207,7 @@ static oriel_status run(const xla_frame *frame, enum stage stage)
     if (st == ORIEL_OK) {
         pthread_mutex_lock(&call.gpu->lock);
         call.gpu->stream = call.stream;
-        st = stage == INITIALIZE ? prepare(&call) : launch(frame, &call);
+        st = run_stage(frame, stage, &call);
         count(&call.gpu->costs[stage], oriel_now() - began);
         pthread_mutex_unlock(&call.gpu->lock);
         if (st != ORIEL_OK)
@@ -172,6 +223,21 @@ void *oriel_ffi_cuda_instantiate(xla_frame *frame)
     return is_question(frame, XLA_TRAIT_COMMAND_BUFFER)
                ? NULL
                : attached_instantiate(frame, &oriel_ffi_cuda_site_type_id);
+}
+
+void *oriel_ffi_cuda_prepare(xla_frame *frame)
+{
+    cuda_call call;
+    oriel_status st;
+
+    if (is_question(frame, XLA_TRAIT_COMMAND_BUFFER))
+        return NULL;
+    pthread_rwlock_rdlock(&oriel_attached.lock);
+    st = read_members(frame, &call);
+    if (st == ORIEL_OK && !call.group->spans)
+        st = lend_request(frame, call.site, call.group);
+    pthread_rwlock_unlock(&oriel_attached.lock);
+    return st == ORIEL_OK ? NULL : frame_error(frame->api, st);
 }
 
 void *oriel_ffi_cuda_initialize(xla_frame *frame)
@@ -231,6 +297,17 @@ void oriel_ffi_cuda_costs(oriel_ffi_cost *initialize_p, oriel_ffi_cost *execute_
     pthread_rwlock_unlock(&oriel_attached.lock);
     *initialize_p = sums[INITIALIZE];
     *execute_p = sums[EXECUTE];
+}
+
+void oriel_ffi_cuda_borrowed(oriel_borrow_counts *borrowed_p)
+{
+    oriel_borrow_counts none = {0};
+
+    *borrowed_p = none;
+    pthread_rwlock_rdlock(&oriel_attached.lock);
+    if (oriel_attached.comm != NULL)
+        oriel_borrow_count(oriel_attached.comm, borrowed_p);
+    pthread_rwlock_unlock(&oriel_attached.lock);
 }
 
 oriel_status oriel_ffi_cuda_kernel(uint64_t hash, const char *name, const void *image, size_t bytes)

@@ -18,6 +18,9 @@
  *   pairs       i64 array, (source, destination) positions in each group one after
  *               the other; none if absent
  *   kernel      oriel_kernel: what it was registered as
+ *   places      i64 array, where the ranks of `groups` are in the program's list of devices:
+ *               the call may borrow XLA's communicator; none if absent
+ *   communicates  1: and uses it itself, not for its buffers alone; 0 if absent
  *   values      i64 array, the attributes of a kernel: integers, the bits of doubles,
  *               and for strings the byte in this array where they begin
  * Operands and results have one dtype and are those of the public functions: where
@@ -43,8 +46,10 @@ ORIEL_API void *oriel_ffi_execute(struct xla_frame *frame);
 ORIEL_API void *oriel_ffi_empty(struct xla_frame *frame);
 
 /* The same for GPUs, with one stage more:
- * {"instantiate": ..., "initialize": ..., "execute": ...}. */
+ * {"instantiate": ..., "initialize": ..., "execute": ...}; and another, "prepare", for
+ * calls that may borrow, whose names end in "_borrowing". */
 ORIEL_API void *oriel_ffi_cuda_instantiate(struct xla_frame *frame);
+ORIEL_API void *oriel_ffi_cuda_prepare(struct xla_frame *frame);
 ORIEL_API void *oriel_ffi_cuda_initialize(struct xla_frame *frame);
 ORIEL_API void *oriel_ffi_cuda_execute(struct xla_frame *frame);
 /* The same, which XLA calls in every execution: nothing is captured in graphs. */
@@ -56,6 +61,9 @@ typedef struct oriel_ffi_cost {
     double seconds, longest;
 } oriel_ffi_cost;
 ORIEL_API void oriel_ffi_cuda_costs(oriel_ffi_cost *initialize_p, oriel_ffi_cost *execute_p);
+/* What came of XLA's communicators on the ranks of this process, for tests: see core/device.h. */
+struct oriel_borrow_counts;
+ORIEL_API void oriel_ffi_cuda_borrowed(struct oriel_borrow_counts *borrowed_p);
 /* Copies its operand: for benchmarks, what an execution on the stream costs by itself. */
 ORIEL_API void *oriel_ffi_cuda_copy(struct xla_frame *frame);
 
@@ -86,6 +94,9 @@ ORIEL_API oriel_status oriel_ffi_cuda_kernel(uint64_t hash, const char *name, co
 struct oriel_call;
 ORIEL_API oriel_status oriel_ffi_op(uint64_t hash, const char *name,
                                     oriel_status (*op)(struct oriel_call *));
+
+/* What runs programs, as errors name it: "jaxlib 0.11.2". */
+ORIEL_API void oriel_ffi_runtime(const char *name);
 
 /* Called by the lowering rule with the attributes it writes: instructions that
  * XLA instantiates from now on belong to another program than earlier ones. */

@@ -45,8 +45,8 @@ xla_error *frame_error(const xla_api *api, oriel_status status)
     return api->error_create(&args);
 }
 
-/* An API call of ours that XLA refused: its own text is of no use to a user. */
-static oriel_status refused(const xla_frame *frame, xla_error *error, const char *what)
+/* Its own text is of no use to a user. */
+oriel_status frame_refused(const xla_frame *frame, xla_error *error, const char *what)
 {
     xla_destroy_args args = {.struct_size = sizeof args, .error = error};
 
@@ -96,11 +96,12 @@ static oriel_status array(const xla_frame *frame, const char *name, int optional
 oriel_status frame_attrs(const xla_frame *frame, site_attrs *attrs_p)
 {
     static const char *const names[] = {"kind",   "module", "site",   "world", "group_size",
-                                        "reduce", "root",   "kernel", "via"};
+                                        "reduce", "root",   "kernel", "via",   "communicates"};
     enum { REQUIRED = 5 };
-    int64_t *fields[] = {&attrs_p->kind,  &attrs_p->module,     &attrs_p->site,
-                         &attrs_p->world, &attrs_p->group_size, &attrs_p->reduce,
-                         &attrs_p->root,  &attrs_p->kernel,     &attrs_p->via};
+    int64_t *fields[] = {&attrs_p->kind,        &attrs_p->module,     &attrs_p->site,
+                         &attrs_p->world,       &attrs_p->group_size, &attrs_p->reduce,
+                         &attrs_p->root,        &attrs_p->kernel,     &attrs_p->via,
+                         &attrs_p->communicates};
     oriel_status st;
 
     memset(attrs_p, 0, sizeof *attrs_p);
@@ -113,6 +114,8 @@ oriel_status frame_attrs(const xla_frame *frame, site_attrs *attrs_p)
     if (st == ORIEL_OK)
         st = array(frame, "pairs", 1, &attrs_p->pairs, &attrs_p->num_pairs);
     if (st == ORIEL_OK)
+        st = array(frame, "places", 1, &attrs_p->places, &attrs_p->num_places);
+    if (st == ORIEL_OK)
         st = array(frame, "values", 1, &attrs_p->values, &attrs_p->num_values);
     return st;
 }
@@ -120,7 +123,7 @@ oriel_status frame_attrs(const xla_frame *frame, site_attrs *attrs_p)
 oriel_status frame_run_id(const xla_frame *frame, int64_t *run_p)
 {
     xla_run_id_args args = {.struct_size = sizeof args, .ctx = frame->ctx};
-    oriel_status st = refused(frame, frame->api->run_id_get(&args), "the run id");
+    oriel_status st = frame_refused(frame, frame->api->run_id_get(&args), "the run id");
 
     if (st == ORIEL_OK)
         *run_p = args.run_id;
@@ -130,7 +133,7 @@ oriel_status frame_run_id(const xla_frame *frame, int64_t *run_p)
 oriel_status frame_ordinal(const xla_frame *frame, int *ordinal_p)
 {
     xla_ordinal_args args = {.struct_size = sizeof args, .ctx = frame->ctx};
-    oriel_status st = refused(frame, frame->api->ordinal_get(&args), "the device ordinal");
+    oriel_status st = frame_refused(frame, frame->api->ordinal_get(&args), "the device ordinal");
 
     if (st == ORIEL_OK)
         *ordinal_p = args.ordinal;
@@ -140,7 +143,7 @@ oriel_status frame_ordinal(const xla_frame *frame, int *ordinal_p)
 oriel_status frame_stream(const xla_frame *frame, void **stream_p)
 {
     xla_stream_args args = {.struct_size = sizeof args, .ctx = frame->ctx};
-    oriel_status st = refused(frame, frame->api->stream_get(&args), "the stream");
+    oriel_status st = frame_refused(frame, frame->api->stream_get(&args), "the stream");
 
     if (st == ORIEL_OK)
         *stream_p = args.stream;
@@ -332,7 +335,7 @@ oriel_status frame_set_site(const xla_frame *frame, int64_t *type_id, oriel_site
                            .type_id = type_id,
                            .state = site};
 
-    return refused(frame, frame->api->state_set(&args), "to keep a call site");
+    return frame_refused(frame, frame->api->state_set(&args), "to keep a call site");
 }
 
 oriel_status frame_site(const xla_frame *frame, int64_t *type_id, oriel_site **site_p)
@@ -341,7 +344,8 @@ oriel_status frame_site(const xla_frame *frame, int64_t *type_id, oriel_site **s
                            .ctx = frame->ctx,
                            .stage = XLA_STAGE_INSTANTIATE,
                            .type_id = type_id};
-    oriel_status st = refused(frame, frame->api->state_get(&args), "to hand back a call site");
+    oriel_status st =
+        frame_refused(frame, frame->api->state_get(&args), "to hand back a call site");
 
     if (st == ORIEL_OK)
         *site_p = args.state;

@@ -8,6 +8,8 @@
 /* 1: the frame asked for metadata and has been answered. */
 int frame_answer_metadata(xla_frame *frame, int64_t state_type_id, uint32_t traits);
 xla_error *frame_error(const xla_api *api, oriel_status status);
+/* An API call of ours that XLA answered with `error`; NULL: it did not refuse. */
+oriel_status frame_refused(const xla_frame *frame, xla_error *error, const char *what);
 oriel_status frame_attrs(const xla_frame *frame, site_attrs *attrs_p);
 oriel_status frame_run_id(const xla_frame *frame, int64_t *run_p);
 oriel_status frame_ordinal(const xla_frame *frame, int *ordinal_p);

@@ -51,7 +51,10 @@ struct oriel_site {
     int64_t *values;
     int64_t num_values;
     int num_ranks, group_size;
-    int *ranks; /* then the pairs of `op` */
+    int *ranks;              /* then the pairs of `op` */
+    int64_t *places;         /* of the ranks, in the program's list of devices */
+    xla_replica_group *rows; /* of places */
+    site_loan loan;
     pthread_mutex_t lock;
     struct device_runs *devices[MAX_LOCAL];
 };
@@ -151,6 +154,9 @@ static oriel_status check_attrs(const site_attrs *attrs)
     if (attrs->num_pairs % 2 != 0)
         return oriel_fail(ORIEL_ERR_INVALID, "attribute pairs has %lld entries",
                           (long long)attrs->num_pairs);
+    if (attrs->num_places != 0 && attrs->num_places != attrs->num_ranks)
+        return oriel_fail(ORIEL_ERR_INVALID, "attribute places has %lld entries for %lld ranks",
+                          (long long)attrs->num_places, (long long)attrs->num_ranks);
     st = check_array("root", &attrs->root, 1, attrs->group_size);
     if (st == ORIEL_OK)
         st = check_array("via", &attrs->via, 1, ORIEL_VIA_COUNT);
@@ -187,6 +193,27 @@ static void fill(oriel_site *site, const site_attrs *attrs)
     };
 }
 
+/* Places of the groups, as XLA wants them. */
+static oriel_status fill_loan(oriel_site *site, const site_attrs *attrs)
+{
+    size_t rows = (size_t)(attrs->num_places / attrs->group_size);
+    size_t row = (size_t)attrs->group_size;
+
+    if (rows == 0)
+        return ORIEL_OK;
+    site->places = oriel_sys_now->alloc(rows * row * sizeof *site->places);
+    site->rows = oriel_sys_now->alloc(rows * sizeof *site->rows);
+    if (site->places == NULL || site->rows == NULL)
+        return oriel_fail(ORIEL_ERR_SYSTEM, "out of memory for a call site");
+    memcpy(site->places, attrs->places, rows * row * sizeof *site->places);
+    for (size_t i = 0; i < rows; i++)
+        site->rows[i] = (xla_replica_group){.ids = site->places + i * row, .size = row};
+    site->loan.groups = site->rows;
+    site->loan.num_groups = rows;
+    site->loan.needs = attrs->communicates != 0;
+    return ORIEL_OK;
+}
+
 oriel_status oriel_site_create(const site_attrs *attrs, oriel_site **site_p)
 {
     oriel_status st = check_attrs(attrs);
@@ -208,8 +235,12 @@ oriel_status oriel_site_create(const site_attrs *attrs, oriel_site **site_p)
         return oriel_fail(ORIEL_ERR_SYSTEM, "out of memory for a call site");
     }
     fill(site, attrs);
-    *site_p = site;
-    return ORIEL_OK;
+    st = fill_loan(site, attrs);
+    if (st == ORIEL_OK)
+        *site_p = site;
+    else
+        oriel_site_destroy(site);
+    return st;
 }
 
 void oriel_site_destroy(void *object)
@@ -225,6 +256,8 @@ void oriel_site_destroy(void *object)
     pthread_mutex_destroy(&site->lock);
     oriel_sys_now->release(site->ranks);
     oriel_sys_now->release(site->values);
+    oriel_sys_now->release(site->places);
+    oriel_sys_now->release(site->rows);
     oriel_sys_now->release(site);
 }
 
@@ -258,6 +291,16 @@ const int *oriel_site_ranks(const oriel_site *site, int rank, int *n_p)
         }
     }
     return NULL;
+}
+
+site_loan *oriel_site_loan(oriel_site *site)
+{
+    return &site->loan;
+}
+
+uint64_t oriel_site_call(const oriel_site *site)
+{
+    return site->family->call;
 }
 
 uint64_t oriel_site_identity(const oriel_site *site)

@@ -3,6 +3,7 @@
 #ifndef ORIEL_FFI_SITE_H
 #define ORIEL_FFI_SITE_H
 
+#include "core/device_layout.h"
 #include "ffi/xla_abi.h"
 #include "ops/kernel.h"
 
@@ -10,9 +11,9 @@ typedef struct oriel_site oriel_site;
 
 /* What a site's attributes say. */
 typedef struct site_attrs {
-    int64_t kind, module, site, world, group_size, reduce, root, kernel, via;
-    int64_t num_ranks, num_pairs, num_values;
-    const int64_t *ranks, *pairs, *values;
+    int64_t kind, module, site, world, group_size, reduce, root, kernel, via, communicates;
+    int64_t num_ranks, num_pairs, num_values, num_places;
+    const int64_t *ranks, *pairs, *values, *places;
 } site_attrs;
 
 oriel_status oriel_site_create(const site_attrs *attrs, oriel_site **site_p);
@@ -26,6 +27,17 @@ const oriel_kernel *oriel_site_kernel(const oriel_site *site);
 const int64_t *oriel_site_values(const oriel_site *site, int64_t *n_p);
 /* The list of ranks of the group that `rank` belongs to; NULL: none does. */
 const int *oriel_site_ranks(const oriel_site *site, int rank, int *n_p);
+/* Calls that may borrow XLA's communicators: its groups, and whether XLA lends them. */
+typedef struct site_loan {
+    const xla_replica_group *groups;
+    size_t num_groups; /* 0: it does not borrow */
+    int needs;         /* the call itself uses the communicator, not its buffers alone */
+    _Atomic int state; /* see lend.c */
+    int64_t counted[DEVICE_RANKS]; /* per local rank: the last run that was */
+} site_loan;
+site_loan *oriel_site_loan(oriel_site *site);
+/* Which call of which program this is, whatever copy of it: equal on all processes. */
+uint64_t oriel_site_call(const oriel_site *site);
 /* Which instruction this is: equal on all processes that compiled the program. */
 uint64_t oriel_site_identity(const oriel_site *site);
 /* How many instructions of the program stem from the same call in the source.

@@ -170,6 +170,51 @@ typedef struct xla_stream_args {
     void *stream;
 } xla_stream_args;
 
+/* ---- extensions of a call: each has a version of its own ------------------------------- */
+
+enum { XLA_COLLECTIVES = 129, XLA_COLLECTIVES_MAJOR = 0 };
+enum { XLA_GROUP_FLATTENED_ID = 3 };
+
+typedef struct xla_call_extension {
+    size_t struct_size;
+    int64_t type;
+    int32_t major, minor;
+    const struct xla_call_extension *next;
+} xla_call_extension;
+
+typedef struct xla_find_args {
+    size_t struct_size;
+    xla_extension *extension;
+    xla_context *ctx;
+    int64_t type;
+    const xla_call_extension *found; /* out */
+} xla_find_args;
+
+/* Devices by their position in the program's list. */
+typedef struct xla_replica_group {
+    const int64_t *ids;
+    size_t size;
+} xla_replica_group;
+
+/* Communicator_Request and _Get share one layout; the first stops before the last field. */
+typedef struct xla_communicator_args {
+    size_t struct_size;
+    xla_extension *extension;
+    int group_mode;
+    const xla_replica_group *groups;
+    size_t num_groups;
+    int64_t id;
+    void *communicator; /* out: ncclComm_t */
+} xla_communicator_args;
+
+/* Version 0.1; 0.2 goes on with windows. */
+typedef struct xla_collectives {
+    xla_call_extension base;
+    void *state;
+    xla_error *(*request)(const struct xla_collectives *, xla_communicator_args *);
+    xla_error *(*get)(const struct xla_collectives *, xla_communicator_args *);
+} xla_collectives;
+
 typedef struct xla_api {
     size_t struct_size;
     xla_extension *extension;
@@ -193,6 +238,8 @@ typedef struct xla_api {
     xla_error *(*future_set_error)(xla_future_args *);
     xla_error *(*run_id_get)(xla_run_id_args *);
     xla_error *(*ordinal_get)(xla_ordinal_args *);
+    /* From 0.4 on: struct_size says whether it is there. */
+    xla_error *(*find_extension)(xla_find_args *);
 } xla_api;
 
 typedef struct xla_frame {

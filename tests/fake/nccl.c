@@ -65,6 +65,18 @@ CALL(ncclCommGetAsyncError, (nccl_comm comm, nccl_result *state))
     return NCCL_SUCCESS;
 }
 
+CALL(ncclCommCount, (nccl_comm comm, int *size))
+{
+    *size = comm->size;
+    return NCCL_SUCCESS;
+}
+
+CALL(ncclCommUserRank, (nccl_comm comm, int *rank))
+{
+    *rank = comm->rank;
+    return NCCL_SUCCESS;
+}
+
 CALL(ncclCommFinalize, (nccl_comm comm))
 {
     note("finalize", comm->rank);

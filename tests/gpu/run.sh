@@ -240,7 +240,14 @@ jax_part() {
     [ -n "$NCCL_LIB" ] && nccl_jax_part
     # Room for NCCL's CTAs, 32 of each rank, beside all of oriel's.
     ORIEL_GPU_CTAS=64 jax_nccl jax_overlap_reserve_2 2 jax_overlap.py 1000
+    ORIEL_NCCL_COMM=xla jax_nccl jax_borrow_2 2 jax_borrow.py
+    ORIEL_NCCL_COMM=xla XLA_FLAGS=--xla_gpu_graph_min_graph_size=1 jax_nccl jax_borrow_graphs_2 2 jax_borrow.py
+    jax_nccl jax_borrow_via_2 2 jax_borrow.py via
+    ORIEL_NCCL_COMM=none jax_nccl jax_borrow_none_2 2 jax_borrow.py without
+    ORIEL_NCCL_COMM=xla jax jax_borrow_refused_2 2 jax_borrow.py refused
+    jax jax_borrow_auto_2 2 jax_borrow.py refused
     mps_stop
+    with_mps_of_its_own borrow_killed jax_borrow_killed
     with_mps_of_its_own killed_jax jax_killed_mps
     with_mps_of_its_own jax jax_endless_2 2 jax_endless.py "$out"
     jax jax_turns_sliced_2 2 jax_turns.py 20
@@ -271,6 +278,22 @@ killed_jax() {
     MUST="row finalize" WANT=137 try "$1" "$build/oriel" run --grace 40 -n 3 -- "$python" "$here/jax_killed.py"
 }
 
+borrow_killed() {
+    [ -n "$NCCL_LIB" ] && preload="env LD_PRELOAD=$NCCL_LIB NCCL_MULTI_RANK_GPU_ENABLE=1"
+    ORIEL_NCCL_COMM=xla MUST="row finalize" WANT=137 try "$1" "$build/oriel" run --grace 40 -n 2 -- \
+        $preload "$python" "$here/jax_borrow.py" killed
+    preload=
+}
+
+# Memory and time with and without communicators; nothing else runs on the GPU.
+borrow_costs() {
+    for whose in none xla own; do
+        jax_nccl "bench_cost_${whose}_2" 2 jax_borrow_cost.py $whose
+    done
+    jax_nccl bench_cost_none_psum_2 2 jax_borrow_cost.py none psum
+    jax_nccl bench_cost_xla_psum_2 2 jax_borrow_cost.py xla psum
+}
+
 bench_part() {
     try bench_2 "$build/tests/bench" 2
     try bench_4 "$build/tests/bench" 4
@@ -294,6 +317,7 @@ jax_bench_part() {
     LIMIT=200 jax_nccl bench_jax_2 2 jax_bench.py
     ORIEL_FABRIC=nccl jax_nccl bench_jax_nccl_2 2 jax_bench.py 20 65536 nccl
     ORIEL_NCCL_COMM=xla jax_nccl bench_jax_borrowed_2 2 jax_bench.py 20 65536 xla
+    borrow_costs
     jax bench_jax_kernel_2 2 jax_kernel_bench.py
     jax bench_jax_fused_2 2 jax_fused.py
     mps_stop

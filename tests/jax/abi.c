@@ -3,6 +3,10 @@
 
 #include "xla/ffi/api/c_api.h"
 
+#if __has_include("xla/ffi/api/collectives_c_api.h")
+#include "xla/ffi/api/collectives_c_api.h"
+#endif
+
 #include "ffi/xla_abi.h"
 
 #define SAME(ours, a, theirs, b)                                                                   \
@@ -77,3 +81,34 @@ EQUAL(XLA_C64, XLA_FFI_DataType_C64);
 EQUAL(XLA_C128, XLA_FFI_DataType_C128);
 EQUAL(XLA_F8E5M2, XLA_FFI_DataType_F8E5M2);
 EQUAL(XLA_F8E4M3FN, XLA_FFI_DataType_F8E4M3FN);
+
+#ifdef XLA_FFI_API_COLLECTIVES_C_API_H_
+SAME(xla_api, find_extension, struct XLA_FFI_Api, XLA_FFI_InvokeContext_FindExtension);
+SAME(xla_find_args, ctx, struct XLA_FFI_InvokeContext_FindExtension_Args, ctx);
+SAME(xla_find_args, type, struct XLA_FFI_InvokeContext_FindExtension_Args, extension_type);
+SAME(xla_find_args, found, struct XLA_FFI_InvokeContext_FindExtension_Args, extension);
+SAME(xla_call_extension, type, struct XLA_FFI_Extension, id.extension_type);
+SAME(xla_call_extension, major, struct XLA_FFI_Extension, id.major_version);
+SAME(xla_call_extension, minor, struct XLA_FFI_Extension, id.minor_version);
+SAME(xla_call_extension, next, struct XLA_FFI_Extension, next);
+SAME(xla_collectives, base, struct XLA_FFI_Collectives_Extension, extension_base);
+SAME(xla_collectives, state, struct XLA_FFI_Collectives_Extension, state);
+SAME(xla_collectives, request, struct XLA_FFI_Collectives_Extension, request_communicator);
+SAME(xla_collectives, get, struct XLA_FFI_Collectives_Extension, get_communicator);
+SAME(xla_replica_group, ids, struct XLA_FFI_ReplicaGroup, ids);
+SAME(xla_replica_group, size, struct XLA_FFI_ReplicaGroup, size);
+SAME(xla_communicator_args, group_mode, struct XLA_FFI_Communicator_Request_Args, group_mode);
+SAME(xla_communicator_args, groups, struct XLA_FFI_Communicator_Request_Args, groups);
+SAME(xla_communicator_args, num_groups, struct XLA_FFI_Communicator_Request_Args, num_groups);
+SAME(xla_communicator_args, id, struct XLA_FFI_Communicator_Request_Args, communication_id);
+SAME(xla_communicator_args, id, struct XLA_FFI_Communicator_Get_Args, communication_id);
+SAME(xla_communicator_args, communicator, struct XLA_FFI_Communicator_Get_Args, communicator);
+_Static_assert(offsetof(xla_communicator_args, communicator) ==
+                   XLA_FFI_Communicator_Request_Args_STRUCT_SIZE,
+               "what a request is as long as");
+_Static_assert(sizeof(xla_communicator_args) == XLA_FFI_Communicator_Get_Args_STRUCT_SIZE,
+               "what a question is as long as");
+EQUAL(XLA_COLLECTIVES, XLA_FFI_Extension_Collectives);
+EQUAL(XLA_COLLECTIVES_MAJOR, XLA_FFI_Extension_Collectives_MajorVersion);
+EQUAL(XLA_GROUP_FLATTENED_ID, XLA_FFI_GROUP_FLATTENED_ID);
+#endif

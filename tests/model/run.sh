@@ -120,6 +120,10 @@ registrar-graph          | registrar | GRAPH=1 |
 registrar-graph-other    | registrar | GRAPH=1 OTHER=1 |
 rounds                   | rounds | |
 rounds-three             | rounds | -DN=3 CALLS=1 |
+appoint                  | appoint | |
+appoint-late             | appoint | DEADLINES=2 ABSENT=1 |
+appoint-off              | appoint | STRANGER=1 DEADLINES=2 ABSENT=1 |
+appoint-three            | appoint | -DN=3 -DCALLS=3 STRANGER=1 DEADLINES=1 ABSENT=1 |
 ROWS
     mutants eager <<'ROWS'
 REVOKE_CHECKS_COMMIT    | -DDEADLINES=1 | agreement
@@ -293,6 +297,18 @@ ENTER_WHEN_ALL_READY    | | return
 READY_HOLDS_LOCK        | | freed
 READY_IS_FOLLOWED       | | return
 LEAD_CANCELS_AT_END     | | return
+ROWS
+    mutants appoint <<'ROWS'
+COUNTED_UNDER_LOCK      | | return
+AFTER_THE_LAST          | | return
+ONLY_ONE_AT_A_TIME      | | return
+ALL_COME_FIRST          | DEADLINES=2 ABSENT=1 | return
+LEAVING_LOOKS           | DEADLINES=2 | return
+LEAVING_IS_ONE_STEP     | DEADLINES=2 | return
+THE_LAST_RESETS         | | return
+CALL_COMES_LAST         | | return
+WAIT_HAS_DEADLINE       | DEADLINES=2 ABSENT=1 | return
+WAIT_POLLS_OFF          | STRANGER=1 ABSENT=1 | return
 ROWS
 }
 

@@ -458,7 +458,7 @@ oriel_status oriel_launch(oriel_group *group, int rank, const oriel_op *op, void
     if (st == ORIEL_OK)
         st = check_devices(group, op);
     if (st == ORIEL_OK)
-        st = oriel_variant_resolve(group, &call, stream);
+        st = oriel_variant_resolve(group, rank, &call, stream);
     return st == ORIEL_OK ? launch(group, rank, &call, NULL, stream) : st;
 }
 
@@ -493,7 +493,7 @@ oriel_status oriel_launch_prepare(oriel_group *group, int rank, const oriel_op *
         return oriel_kernel_on_prepare(group, rank, op->kernel, stream);
     if (group->spans)
         return ORIEL_OK; /* its parts look for themselves */
-    st = oriel_variant_resolve(group, &resolved, stream);
+    st = oriel_variant_resolve(group, rank, &resolved, stream);
     if (st != ORIEL_OK)
         return st;
     oriel_op_describe(group, &resolved, &record);

@@ -1,6 +1,7 @@
 #include "ops/cuda/variant.h"
 
 #include "core/multicast.h"
+#include "core/borrow.h"
 #include "core/nccl_ways.h"
 #include "ops/reduce.h"
 
@@ -185,6 +186,15 @@ static int prefers_multicast(const oriel_group *group, const oriel_op *op)
            oriel_op_block(op) >= LEAST_MULTICAST;
 }
 
+/* What is borrowed needs nothing of the comm's own. */
+static oriel_status check_borrowed(const oriel_op *op)
+{
+    struct nccl_terms terms;
+
+    return check_operation(op->via, nccl_terms_of(op->dtype, op->redop, &terms), op->dtype,
+                           op->redop);
+}
+
 /* Seen with NCCL 2.30.7: two ranks of a process that capture at the same time, on communicators
  * that do not block, hang. One rank for each process does not. */
 static oriel_status check_capture(const oriel_group *group, void *stream)
@@ -201,7 +211,7 @@ static oriel_status check_capture(const oriel_group *group, void *stream)
                       group->comm->local_ranks);
 }
 
-oriel_status oriel_variant_resolve(const oriel_group *group, oriel_op *op, void *stream)
+oriel_status oriel_variant_resolve(const oriel_group *group, int rank, oriel_op *op, void *stream)
 {
     oriel_status st;
 
@@ -211,7 +221,9 @@ oriel_status oriel_variant_resolve(const oriel_group *group, oriel_op *op, void 
         op->via = prefers_multicast(group, op) ? ORIEL_VIA_MULTICAST : ORIEL_VIA_AUTO;
         return ORIEL_OK;
     }
-    st = oriel_via_check(group, op->via, op->dtype, op->redop);
+    st = op->via == ORIEL_VIA_NCCL && oriel_borrow_comm(group->comm, rank) != NULL
+             ? check_borrowed(op)
+             : oriel_via_check(group, op->via, op->dtype, op->redop);
     if (st == ORIEL_OK && op->via == ORIEL_VIA_NCCL)
         st = check_capture(group, stream);
     if (st == ORIEL_OK && (op->via == ORIEL_VIA_PEER || group->n == 1))
@@ -248,6 +260,23 @@ void oriel_variant_describe(const oriel_group *group, int rank, const oriel_op *
         oriel_multimem_address(multimem, heap->base, heap->bytes, heap->base + devices->stage_at,
                                2 * (size_t)devices->ctas * devices->stage_bytes);
     call->via.op = oriel_multimem_op(op->dtype, op->redop);
+}
+
+/* On XLA's communicator and its stream: nothing of NCCL's was made beforehand. */
+static oriel_status start_borrowed(const oriel_group *group, const oriel_op *op, nccl_comm lent,
+                                   cu_stream stream)
+{
+    const nccl_library *nccl;
+    struct nccl_terms terms = {0};
+    oriel_status st = oriel_nccl_open(&nccl);
+
+    if (st != ORIEL_OK)
+        return st;
+    nccl_terms_of(op->dtype, op->redop, &terms);
+    return oriel_borrow_settle(group->comm, lent,
+                               nccl->all_reduce(op->send, op->recv, op->count * terms.parts,
+                                                terms.dtype, terms.op, lent, stream),
+                               "an all-reduce");
 }
 
 static oriel_status start_nccl(const oriel_group *group, int rank, const oriel_op *op,
@@ -303,6 +332,7 @@ oriel_status oriel_variant_nccl(const oriel_group *group, int rank, const oriel_
     const oriel_comm *comm = group->comm;
     const oriel_devices *devices = comm->devices;
     const oriel_device_code *code = devices->ranks[rank - comm->first_rank].code;
+    nccl_comm lent = oriel_borrow_comm(comm, rank);
     device_call meeting = *call;
     oriel_status st;
 
@@ -312,6 +342,7 @@ oriel_status oriel_variant_nccl(const oriel_group *group, int rank, const oriel_
     meeting.recv_bytes = 0;
     st = launch(code->meet, &meeting, stream);
     if (st == ORIEL_OK)
-        st = fork_nccl(group, rank, op, stream);
+        st = lent != NULL ? start_borrowed(group, op, lent, stream)
+                          : fork_nccl(group, rank, op, stream);
     return st == ORIEL_OK ? launch(code->judge, call, stream) : st;
 }

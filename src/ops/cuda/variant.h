@@ -8,7 +8,7 @@
 
 /* Replaces what the caller named by what it comes to on `stream`: ORIEL_VIA_AUTO where that is the
  * plain kernels. Fails with what is missing. Operations other than all_reduce pass. */
-oriel_status oriel_variant_resolve(const oriel_group *group, oriel_op *op, void *stream);
+oriel_status oriel_variant_resolve(const oriel_group *group, int rank, oriel_op *op, void *stream);
 /* Of a resolved op: whether its data passes through the stages, and what its kernel must know
  * beside. */
 int oriel_variant_staged(const oriel_op *op);
