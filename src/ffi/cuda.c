@@ -190,7 +190,8 @@ static oriel_status run_borrowing(const xla_frame *frame, enum stage stage, cuda
 
 static oriel_status run_stage(const xla_frame *frame, enum stage stage, cuda_call *call)
 {
-    if (oriel_site_loan(call->site)->num_groups > 0)
+    /* Members on other machines reach no windows. */
+    if (oriel_site_loan(call->site)->num_groups > 0 && !call->group->spans)
         return run_borrowing(frame, stage, call);
     return stage == INITIALIZE ? initialize(call) : launch(frame, call);
 }
@@ -233,7 +234,7 @@ void *oriel_ffi_cuda_prepare(xla_frame *frame)
         return NULL;
     pthread_rwlock_rdlock(&oriel_attached.lock);
     st = read_members(frame, &call);
-    if (st == ORIEL_OK)
+    if (st == ORIEL_OK && !call.group->spans)
         st = lend_request(frame, call.site, call.group);
     pthread_rwlock_unlock(&oriel_attached.lock);
     return st == ORIEL_OK ? NULL : frame_error(frame->api, st);
