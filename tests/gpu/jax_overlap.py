@@ -1,6 +1,6 @@
 """oriel's operations and `lax.psum` in one program, independent of each other, so that XLA
-overlaps them; right in each of 10,000 iterations: jax_overlap.py [ITERATIONS]. Needs NCCL
-2.30, preloaded."""
+overlaps them; right in each of 10,000 iterations: jax_overlap.py [ITERATIONS [LARGE]], the
+elements of the larger ones. Needs NCCL 2.30, preloaded."""
 
 import re
 import sys
@@ -45,10 +45,10 @@ def overlapped(text):
     return found
 
 
-def check(mesh, name, function, executions, turns, rng):
+def check(mesh, name, function, executions, turns, count, rng):
     """`function` does `turns` iterations; its executions follow each other without a wait."""
     small, sum_of_small = arrays(mesh, 1000, rng)
-    large, sum_of_large = arrays(mesh, 1 << 18, rng)
+    large, sum_of_large = arrays(mesh, count, rng)
     step = sharded(mesh, function, check_vma=False)
     n = oriel.size()
     wrong = spread(mesh, np.zeros((n, 1), np.int32))
@@ -77,18 +77,19 @@ def loop(begin, wrong, operands, sums):
     return begin + TURNS, wrong
 
 
-def main(iterations):
+def main(iterations=10000, large=1 << 18):
     refusal = nccl_refusal()
     if refusal:
         print(refusal, flush=True)
         sys.exit(77)
     mesh = start(timeout=20)
     rng = np.random.default_rng(1)
-    check(mesh, "executions", straight, iterations, 1, rng)
-    check(mesh, "a loop", loop, iterations // TURNS, TURNS, rng)
+    iterations, large = int(iterations), int(large)
+    check(mesh, "executions", straight, iterations, 1, large, rng)
+    check(mesh, "a loop", loop, iterations // TURNS, TURNS, large, rng)
     oriel.check()
     oriel.finalize()
     row("end")
 
 
-main(int(sys.argv[1]) if len(sys.argv) > 1 else 10000)
+main(*sys.argv[1:])

@@ -239,7 +239,7 @@ jax_part() {
     jax_nccl jax_overlap_2 2 jax_overlap.py
     [ -n "$NCCL_LIB" ] && nccl_jax_part
     # Room for NCCL's CTAs, 32 of each rank, beside all of oriel's.
-    ORIEL_GPU_CTAS=64 jax_nccl jax_overlap_reserve_2 2 jax_overlap.py 1000
+    ORIEL_GPU_CTAS=64 jax_nccl jax_overlap_reserve_2 2 jax_overlap.py 1000 1048576
     ORIEL_NCCL_COMM=xla jax_nccl jax_borrow_2 2 jax_borrow.py
     ORIEL_NCCL_COMM=xla XLA_FLAGS=--xla_gpu_graph_min_graph_size=1 jax_nccl jax_borrow_graphs_2 2 jax_borrow.py
     jax_nccl jax_borrow_via_2 2 jax_borrow.py via

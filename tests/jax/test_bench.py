@@ -272,6 +272,10 @@ def test_bars_of_a_gpu(tmp_path):
         sample("jax all_reduce", "jit", 1024, [8.0] * 3),
         sample("jax copy", "jit", 1024, [1.0] * 3),
         sample("jax psum", "jit", 1024, [8.0] * 3),
+        sample("jax all_reduce", "jit", 4096, [11.6] * 3, fabric="nccl"),
+        sample("jax copy", "jit", 4096, [10.0] * 3, fabric="nccl"),
+        sample("jax all_reduce", "jit", 4096, [18.1] * 3, fabric="xla"),
+        sample("jax copy", "jit", 4096, [10.0] * 3, fabric="xla"),
         sample("jax two_shot", "jit", 64 << 20, [10.9] * 3),
         sample("jax two_shot beside", "jit", 64 << 20, [10.0] * 3),
         sample("jax initialize of all_reduce", "warm", 1024, [5.1] * 3),
@@ -290,6 +294,7 @@ def test_bars_of_a_gpu(tmp_path):
         ("all_reduce on nccl, calls", "met"),
         ("all_reduce on nccl, graph", "MISSED"),
         ("all_reduce in jit", "met"), ("all_reduce in jit", "MISSED"),
+        ("all_reduce on nccl in jit", "met"), ("all_reduce on xla in jit", "MISSED"),
         ("example's, jit", "met"), ("initialize of all_reduce", "MISSED")]  # fmt: skip
     assert "0.60" in lines[0] and "0.66" in lines[1] and "0.50" in lines[2]
 
