@@ -206,6 +206,9 @@ jax_span() {
 }
 
 jax_part() {
+    # Those on CPUs take nothing from the GPU.
+    (random_on_cpu 4 1; random_on_cpu 4 2; random_on_cpu 8 3) &
+    on_cpus=$!
     mps_start
     verify verify_2 -n 2
     verify verify_4 -n 4 --sizes 1M
@@ -231,8 +234,8 @@ jax_part() {
     ORIEL_SYNC=1 jax jax_sync_2 2 jax_fail.py sync
     LIMIT=120
     jax jax_turns_2 2 jax_turns.py 2000
-    XLA_FLAGS=--xla_gpu_graph_min_graph_size=1 jax jax_turns_graphs_2 2 jax_turns.py
     jax jax_turns_8 8 jax_turns.py 300
+    wait "$on_cpus"
     random 4 1
     random 4 2
     random 8 3
@@ -253,13 +256,14 @@ jax_part() {
     jax jax_turns_sliced_2 2 jax_turns.py 20
     killed_jax jax_killed_sliced
     jax jax_op_fault_2 2 jax_op.py fault
+    XLA_FLAGS=--xla_gpu_graph_min_graph_size=1 with_mps_of_its_own jax jax_turns_graphs_2 2 jax_turns.py
 }
 
 nccl_jax_part() {
     export ORIEL_FABRIC=nccl
     jax_nccl nccl_jax_ops_2 2 jax_ops.py
-    jax_nccl nccl_jax_kernel_2 2 jax_kernel.py
-    jax_nccl nccl_jax_replay_2 2 jax_replay.py
+    jax_nccl nccl_jax_kernel_2 2 jax_kernel.py right
+    jax_nccl nccl_jax_replay_2 2 jax_replay.py 40
     jax_nccl nccl_jax_variants_2 2 jax_variants.py
     XLA_FLAGS=--xla_gpu_graph_min_graph_size=1 jax_nccl nccl_jax_variants_graphs_2 2 jax_variants.py
     unset ORIEL_FABRIC
@@ -268,10 +272,13 @@ nccl_jax_part() {
     XLA_FLAGS=--xla_gpu_graph_min_graph_size=1 jax_span jax_span_graphs_2 jax_replay.py 40
 }
 
-# random RANKS SEED: on CPUs, then on the GPU.
+# random RANKS SEED: compared with what random_on_cpu has found.
 random() {
-    JAX_PLATFORMS=cpu jax "jax_random_cpu_$1_$2" "$1" jax_random.py "$2" "$out"
     jax "jax_random_$1_$2" "$1" jax_random.py "$2" "$out"
+}
+
+random_on_cpu() {
+    JAX_PLATFORMS=cpu jax "jax_random_cpu_$1_$2" "$1" jax_random.py "$2" "$out"
 }
 
 killed_jax() {
