@@ -181,7 +181,7 @@ static int store_create(const oriel_job_params *params, const char *secret,
                         oriel_store_server **server_p)
 {
     char host[128];
-    char address[160];
+    char address[160] = "";
     const char *at = params->address;
 
     if (params->hosts != NULL && at == NULL) {

@@ -180,7 +180,7 @@ static oriel_status bind_heaps(oriel_comm *comm)
 
 oriel_status oriel_multicast_open(oriel_comm *comm)
 {
-    oriel_status (*const steps[])(oriel_comm *) = {check, create, add_devices, bind_heaps};
+    static oriel_status (*const steps[])(oriel_comm *) = {check, create, add_devices, bind_heaps};
     oriel_status st = ORIEL_OK;
 
     of(comm)->fd = -1;

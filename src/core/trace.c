@@ -97,9 +97,13 @@ void oriel_trace_describe(const oriel_comm *comm, int rank, char *out, size_t le
     const heap_rank *r = &comm->heap.ranks[rank];
     uint64_t sequence = atomic_load_explicit(&r->traced, memory_order_acquire);
     const heap_trace *entry = &r->trace[sequence % HEAP_TRACE];
-    uint32_t state = atomic_load_explicit(&entry->state, memory_order_acquire);
     double now = oriel_now();
+    uint32_t state;
 
+    /* A rank that was stopped just then has counted the last one and not written it yet. */
+    if (sequence > 0 && atomic_load_explicit(&entry->sequence, memory_order_acquire) != sequence)
+        entry = &r->trace[--sequence % HEAP_TRACE];
+    state = atomic_load_explicit(&entry->state, memory_order_acquire);
     if (sequence == 0)
         snprintf(out, len, "it has not called any operation yet");
     else if (state == TRACE_DONE || state == TRACE_FAILED)

@@ -159,7 +159,6 @@ def test_hosts(network):
     assert "process 2" in done.stderr and "code 7" in done.stderr, done.stderr
 
 
-@pytest.mark.skipif(not job.SOAK, reason="takes the 4 s that a machine may be silent: make soak")
 def test_vanished(network):
     """A machine that cannot be reached any more is named within 5 s."""
     names, net, wires = network
