@@ -265,7 +265,7 @@ def run_collectives(runner, options, here, sharing):
         "processes": processes,
         "gpus": len(here["gpus"]),
         "sizes": options.sizes,
-        "coordinator": f"127.0.0.1:{_meet._free_port()}",
+        "coordinator": f"127.0.0.1:{_meet._free_port('127.0.0.1')}",
     }
     done = runner.run(["work", json.dumps(wanted)], processes, **settings)
     if done.code != 0:
