@@ -155,6 +155,7 @@ oriel_status oriel_nccl_connect(oriel_comm *comm, oriel_status mine)
         st = comm->wants_nccl ? register_heaps(comm, devices->nccl) : oriel_nccl_warm(comm);
     if (st == ORIEL_OK && comm->wants_nccl)
         st = oriel_nccl_ways_open(comm, devices->nccl);
+    atomic_store(&devices->nccl->spans, st == ORIEL_OK && !comm->wants_nccl);
     if (st == ORIEL_OK)
         return ORIEL_OK;
     oriel_nccl_break(devices->nccl);
@@ -260,7 +261,7 @@ void oriel_nccl_look(oriel_comm *comm)
 {
     struct oriel_nccl *nccl = nccl_of(comm);
 
-    if (nccl == NULL || nccl->ways == NULL)
+    if (nccl == NULL || (nccl->ways == NULL && !atomic_load(&nccl->spans)))
         return;
     for (int i = nccl->revoked; i < nccl->links.n; i++) {
         int done;

@@ -18,6 +18,7 @@ struct oriel_nccl {
     int parted;                   /* all ranks are done with them */
     struct oriel_rounds *rounds;  /* of the registrar: see register_nccl.c */
     struct oriel_nccl_ways *ways; /* see nccl_ways.h */
+    _Atomic int spans;            /* connected between machines: calls may be on the way */
     int revoked;                  /* so many links have ended what they had on the GPUs */
     double trouble_at;            /* when NCCL first spoke of it; 0: never */
 };

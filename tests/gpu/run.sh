@@ -250,6 +250,11 @@ jax_part() {
     ORIEL_NCCL_COMM=xla jax jax_borrow_refused_2 2 jax_borrow.py refused
     jax jax_borrow_auto_2 2 jax_borrow.py refused
     mps_stop
+}
+
+# Those that need an MPS of their own or none, and the longest.
+jax_end_part() {
+    LIMIT=120
     with_mps_of_its_own borrow_killed jax_borrow_killed
     with_mps_of_its_own killed_jax jax_killed_mps
     with_mps_of_its_own jax jax_endless_2 2 jax_endless.py "$out"
@@ -336,5 +341,6 @@ has sanitize && sanitize_part
 has jax && jax_part
 has bench && bench_part
 has jax && jax_bench_part
+has jax && jax_end_part
 cat "$rows"
 sed 's/^\[[0-9]*\] //' "$out"/bench_*.log | grep '^copy\|^host\|^bench'
