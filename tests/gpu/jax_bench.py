@@ -71,7 +71,7 @@ def check(got, x):
     np.testing.assert_allclose(own(got)[0], wanted, rtol=1e-4)
 
 
-def measure(mesh, nbytes, samples, functions, fabric):
+def measure(mesh, nbytes, samples, functions, fabric=""):
     n = oriel.size()
     x = np.random.default_rng(nbytes).uniform(0.5, 1, (n, nbytes // 4)).astype(np.float32)
     array = spread(mesh, x)
