@@ -167,13 +167,14 @@ static const struct {
                             .kind = KIND_INTEGER,
                             .max = 1024,
                             .help = "thread blocks of 512 threads on one GPU, of all its ranks "
-                                    "together, at most two for each multiprocessor; 0: one"},
+                                    "together, at most two for each multiprocessor; 0: one, or "
+                                    "less on a GPU with one rank"},
     [ORIEL_OPT_GPU_KERNEL_CTAS] = {.name = "ORIEL_GPU_KERNEL_CTAS",
                                    .fallback = "0",
                                    .kind = KIND_INTEGER,
                                    .max = 1024,
                                    .help = "the same for kernels of one's own, at most one for "
-                                           "each multiprocessor; 0: one"},
+                                           "each multiprocessor; 0: likewise"},
     [ORIEL_OPT_GPU_STAGE] = {.name = "ORIEL_GPU_STAGE",
                              .fallback = "66M",
                              .kind = KIND_BYTES,

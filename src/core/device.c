@@ -14,7 +14,7 @@
 #include "oriel/kernel_types.h"
 
 /* Up to MANY_RANKS slots are cheap enough to be large. */
-enum { ALIGN = 1 << 16, REPORT_BYTES = 1 << 10, MANY_RANKS = 8 };
+enum { ALIGN = 1 << 16, REPORT_BYTES = 1 << 10, MANY_RANKS = 8, NCCL_SMS = 32 };
 _Static_assert(sizeof(device_report) <= REPORT_BYTES, "a report has a place of its own");
 
 /* ---- what the ranks show each other --------------------------------------------------- */
@@ -35,9 +35,17 @@ static int fellows(const oriel_comm *comm, int rank)
     return ranks_on(comm, comm->heap.ranks[rank].gpu);
 }
 
+/* What a GPU's ranks take when nothing is asked for: one CTA on each multiprocessor, so that two
+ * comms, or one beside other kernels, fit as well. NCCL's kernels, which may overlap with ours,
+ * need whole multiprocessors, up to 32 of them: a rank with a GPU of its own leaves those alone.
+ * Ranks that share one would need to leave 32 each. */
+static int default_ctas(int sms, int ranks)
+{
+    return ranks == 1 && sms > 2 * NCCL_SMS ? sms - NCCL_SMS : sms;
+}
+
 /* The same on all: CTAs of a kernel, such that those of all ranks of a GPU are resident
- * together: `most` of them fit on a multiprocessor. By default there is one on each, so
- * that two comms, or one beside other kernels, fit as well. */
+ * together: `most` of them fit on a multiprocessor. */
 static int count_ctas(const oriel_comm *comm, enum oriel_option_id option, int most)
 {
     int asked = (int)oriel_config_number(option);
@@ -45,10 +53,10 @@ static int count_ctas(const oriel_comm *comm, enum oriel_option_id option, int m
 
     for (int r = 0; r < comm->size; r++) {
         int sms = comm->heap.ranks[r].sms;
-        int all = asked == 0 ? sms : asked < most * sms ? asked : most * sms;
-        int each = all / fellows(comm, r);
+        int ranks = fellows(comm, r);
+        int all = asked == 0 ? default_ctas(sms, ranks) : asked < most * sms ? asked : most * sms;
 
-        ctas = each < ctas ? each : ctas;
+        ctas = all / ranks < ctas ? all / ranks : ctas;
     }
     return ctas > 0 ? ctas : 1;
 }
