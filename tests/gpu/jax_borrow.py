@@ -10,7 +10,6 @@ named, and but for `refused` with NCCL 2.30 preloaded:
 
 import ctypes
 import os
-import signal
 import sys
 import time
 
@@ -20,7 +19,8 @@ import ml_dtypes
 import numpy as np
 import oriel
 from jax import lax
-from jax_common import nccl_refusal, own, poison, row, sharded, spread, start
+from jax_common import (failure_of, finalize_within, nccl_refusal, outlive_process_1, own, poison,
+                        row, sharded, spread, start)
 from oriel import _lib
 
 LARGE = 1 << 20  # elements: goes direct once it can
@@ -208,47 +208,23 @@ def refused():
         assert own(step(x))[0, 0] == n
         row("auto goes without")
     else:
-        try:
-            jax.block_until_ready(step(x))
-        except Exception as error:
-            assert "ORIEL_NCCL_COMM is xla, but ranks share a GPU" in str(error), error
-            row("xla says why not")
-        else:
-            sys.exit("nothing was raised")
+        said = failure_of(lambda: jax.block_until_ready(step(x)))
+        assert "ORIEL_NCCL_COMM is xla, but ranks share a GPU" in said, said
+        row("xla says why not")
     oriel.finalize()
     row("end")
 
 
 def killed():
     mesh = start(timeout=120.0)
-    n, me = oriel.size(), oriel.rank()
     step = sharded(mesh, lambda v: oriel.all_reduce(v, "x") * 0.5, check_vma=False)
-    x = spread(mesh, np.ones((n, LARGE), np.float32))
+    x = spread(mesh, np.ones((oriel.size(), LARGE), np.float32))
     y = x
     for _ in range(20):
         y = jax.block_until_ready(step(y))
     say("before the death")
-    began = time.monotonic()
-    if me == 1:
-        for _ in range(40):
-            y = step(y)
-        os.kill(os.getpid(), signal.SIGKILL)
-    try:
-        while time.monotonic() - began < 20.0:
-            y = jax.block_until_ready(step(y))
-    except Exception as error:
-        text = str(error)
-    else:
-        sys.exit("nothing was raised")
-    took = time.monotonic() - began
-    assert "process 1" in text and "is gone" in text, text
-    print(f"row a death is named after {took:.1f} s ok", flush=True)
-    began = time.monotonic()
-    oriel.finalize()
-    took = time.monotonic() - began
-    assert took < 20.0, f"finalize took {took} s"
-    row(f"finalize after {took:.1f} s")
-    sys.stdout.flush()
+    outlive_process_1(step, y, 20.0)
+    finalize_within(20.0)
     os._exit(0)  # XLA waits for its communicator, whose other end is gone
 
 
