@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import signal
 import time
 
 import jax
@@ -78,3 +79,33 @@ def wait_for(condition, seconds):
     while not condition():
         assert time.monotonic() < end, f"nothing came within {seconds} s"
         time.sleep(0.01)
+
+
+def outlive_process_1(step, y, seconds):
+    """It dies while calls are on their way. The others have an error that names it within
+    `seconds`; what their last run has given."""
+    began = time.monotonic()
+    if oriel.rank() == 1:
+        for _ in range(40):
+            y = step(y)
+        while y.is_ready():
+            y = step(y)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def run():
+        nonlocal y
+        while time.monotonic() - began < seconds:
+            y = jax.block_until_ready(step(y))
+
+    said = failure_of(run)
+    assert "process 1" in said and "is gone" in said, said
+    row(f"a death is named after {time.monotonic() - began:.1f} s")
+    return y
+
+
+def finalize_within(seconds):
+    began = time.monotonic()
+    oriel.finalize()
+    took = time.monotonic() - began
+    assert took < seconds, f"finalize took {took} s"
+    row(f"finalize after {took:.1f} s")

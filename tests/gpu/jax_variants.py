@@ -10,7 +10,8 @@ import oriel
 from jax_common import own, poison, row, sharded, spread, start
 
 CHAIN = 6
-DTYPES = ("float32", "bfloat16", "int32", "uint8", "complex64")
+OPS = {"sum": np.sum, "prod": np.prod, "min": np.min, "max": np.max}
+DTYPES = ("float32", "float16", "bfloat16", "int8", "uint8", "int32", "uint32", "complex64")
 
 
 def available():
@@ -23,16 +24,25 @@ def available():
 
 
 def check_values(mesh, via, rng):
-    """NCCL may be built for f32 sums alone, and its order of sums is its own."""
+    """Whole numbers so small that no order of a reduction shows: NCCL has its own. Of complex
+    numbers it has sums alone."""
     n = oriel.size()
-    for dtype in DTYPES if via != "nccl" else ("float32",):
-        for count in (1, 777, 40001, 1 << 20):
-            x = rng.integers(0, 9, (n, count)).astype(jnp.dtype(dtype))
-            step = sharded(mesh, lambda v: oriel.all_reduce(v, "x", via=via), check_vma=False)
-            wanted = x.astype(np.complex128 if dtype == "complex64" else np.float64).sum(0)
-            got = own(step(spread(mesh, x)))[0]
-            message = f"{via} {dtype} {count}"
-            np.testing.assert_array_equal(got.astype(wanted.dtype), wanted, message)
+    for dtype in DTYPES:
+        ops = OPS if dtype != "complex64" else {"sum": np.sum}
+
+        def reduce_all(v):
+            return [oriel.all_reduce(v, "x", op=op, via=via) for op in ops]
+
+        step = sharded(mesh, reduce_all, check_vma=False)
+        small, large = rng.integers(1, 10000), rng.integers(10000, 1 << 21)
+        for count in (1, small, large) if dtype == "float32" else (small, large):
+            x = rng.integers(0, 4, (n, count)).astype(jnp.dtype(dtype))
+            exact = x.astype(np.complex128 if dtype == "complex64" else np.float64)
+            for (op, reduction), result in zip(ops.items(), step(spread(mesh, x))):
+                wanted = reduction(exact, axis=0)
+                got = own(result)[0]
+                message = f"{via} {op} of {count} {dtype}"
+                np.testing.assert_array_equal(got.astype(wanted.dtype), wanted, message)
 
 
 def check_chain(mesh, via, runs, rng):

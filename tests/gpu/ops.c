@@ -28,19 +28,6 @@ struct arena {
     unsigned char *input[DEVICE_TEST_RANKS];
 };
 
-/* What member `id` sends: random bits, NaNs and all. */
-static void fill(unsigned char *out, size_t bytes, uint64_t seed, int id)
-{
-    uint64_t state = values_mix(seed, (uint64_t)id);
-
-    for (size_t i = 0; i < bytes; i += 8) {
-        uint64_t word = state = state * 6364136223846793005ull + 1442695040888963407ull;
-
-        word ^= word >> 29;
-        memcpy(out + i, &word, bytes - i < 8 ? bytes - i : 8);
-    }
-}
-
 struct test {
     enum oriel_kind kind;
     oriel_dtype dtype;
@@ -134,15 +121,6 @@ static void meet(oriel_comm *comm, int rank)
         CHECK_OK(oriel_barrier(group, rank));
 }
 
-static long first_difference(const unsigned char *a, const unsigned char *b, size_t bytes)
-{
-    size_t i = 0;
-
-    while (i < bytes && a[i] == b[i])
-        i++;
-    return i < bytes ? (long)i : -1;
-}
-
 static void run_test(oriel_group *group, int rank, const struct test *t, struct arena *a,
                      uint64_t seed)
 {
@@ -165,7 +143,7 @@ static void run_test(oriel_group *group, int rank, const struct test *t, struct 
         recv = send + (size_t)index * block;
     }
     for (int i = 0; i < n; i++)
-        fill(a->input[i], sent, seed, i);
+        values_random(a->input[i], sent, seed, i);
     memset(a->host, 0xee, got + 64);
     if (recv >= a->recv && recv < a->recv + ROOM)
         gpu_put(recv, a->host, got + 64);
@@ -175,7 +153,7 @@ static void run_test(oriel_group *group, int rank, const struct test *t, struct 
     CHECK_OK(oriel_comm_check(group->comm));
     gpu_get(a->host, recv, got + 64);
     expect(group, t, index, a->input, a->want);
-    wrong = first_difference(a->host, a->want, got);
+    wrong = values_difference(a->host, a->want, got);
     CHECK(wrong < 0,
           "%s %s %s, %zu elements, shift %zu, in place %d, rank %d of %d: byte %ld of %zu is %02x, "
           "not %02x",
@@ -333,7 +311,7 @@ static void graphs(oriel_comm *comm, int rank, struct arena *a)
         int look = replay % (replays / 4) == replays / 4 - 1;
 
         for (int i = 0; look && i < comm->size; i++)
-            fill(a->input[i], counts[2] * 4, 77 + replay, i);
+            values_random(a->input[i], counts[2] * 4, 77 + replay, i);
         if (look)
             gpu_put(a->send, a->input[rank], counts[2] * 4);
         CHECK_CU(gpu.graph_launch(exec, a->stream));
@@ -344,7 +322,7 @@ static void graphs(oriel_comm *comm, int rank, struct arena *a)
         gpu_get(a->host, a->recv, counts[2] * 4);
         expect(world, &t, rank, a->input, a->want);
         CHECK(memcmp(a->host, a->want, counts[2] * 4) == 0, "replay %d is wrong: byte %ld",
-              (int)replay, first_difference(a->host, a->want, counts[2] * 4));
+              (int)replay, values_difference(a->host, a->want, counts[2] * 4));
     }
     CHECK_OK(oriel_comm_check(comm));
     CHECK_CU(gpu.exec_destroy(exec));
@@ -450,7 +428,7 @@ static void run_ragged(oriel_comm *comm, int rank, struct arena *a, uint64_t see
     ragged.output_offsets = gpu_pointer(arrays + 2 * width * each);
     ragged.recv_sizes = gpu_pointer(arrays + 3 * width * each);
     CHECK((send_rows + recv_rows) * ROW * 4 < ROOM, "the test's rows are too many");
-    fill(a->input[0], send_rows * ROW * 4, seed, rank);
+    values_random(a->input[0], send_rows * ROW * 4, seed, rank);
     gpu_put(a->send, a->input[0], send_rows * ROW * 4);
     memset(a->host, 0xee, recv_rows * ROW * 4 + 64);
     memcpy(a->want, a->host, recv_rows * ROW * 4 + 64);
@@ -462,16 +440,16 @@ static void run_ragged(oriel_comm *comm, int rank, struct arena *a, uint64_t see
     CHECK_CU(oriel_cu->stream_sync(a->stream));
     CHECK_OK(oriel_comm_check(comm));
     for (int p = 0; p < n; p++) {
-        fill(a->input[1], send_rows_of(comm, seed, p) * ROW * 4, seed, p);
+        values_random(a->input[1], send_rows_of(comm, seed, p) * ROW * 4, seed, p);
         for (int k = 0; k < SLICES; k++)
             memcpy(a->want + output_offset(seed, n, p, rank, k) * ROW * 4,
                    a->input[1] + input_offset(seed, n, p, rank, k) * ROW * 4,
                    (size_t)rows_of(seed, p, rank, k) * ROW * 4);
     }
     gpu_get(a->host, a->recv, recv_rows * ROW * 4 + 64);
-    CHECK(first_difference(a->host, a->want, recv_rows * ROW * 4 + 64) < 0,
+    CHECK(values_difference(a->host, a->want, recv_rows * ROW * 4 + 64) < 0,
           "ragged_all_to_all, seed %d, rank %d: byte %ld is wrong", (int)seed, rank,
-          first_difference(a->host, a->want, recv_rows * ROW * 4 + 64));
+          values_difference(a->host, a->want, recv_rows * ROW * 4 + 64));
     meet(comm, rank);
     CHECK_CU(gpu.mem_free(arrays));
     free(values);

@@ -23,7 +23,8 @@ COVERED = ["include/oriel/kernel*.h", "include/oriel/op.h", "src/ops/host_op.*",
            "src/core/nvtx.*", "src/core/cuda_facts.*",
            "src/ops/cuda/*", "src/ops/reduce_element.h", "src/ffi/cuda.c", "src/ffi/attached.*",
            "python/oriel/_verify*.py", "tests/gpu/*.c", "tests/gpu/jax_*.py", "tests/gpu/run.sh",
-           "tests/support/gpu.*", "tests/support/timing.*", "tests/support/nccl.*"]
+           "tests/support/gpu.*", "tests/support/timing.*", "tests/support/nccl.*",
+           "tests/support/values.*", "tests/support/ways.*"]
 
 
 def digest(path):

@@ -65,14 +65,20 @@ c_part() {
     try kernel_4 "$build/tests/kernel" "$here/../.." 4
     ORIEL_DIRECT=0 try kernel_staged_3 "$build/tests/kernel" "$here/../.." 3
     try variants_2 "$build/tests/variants" 2 10000
+    try variants_4 "$build/tests/variants" 4 10000
     ORIEL_GPU_CTAS=1024 try variants_grid_2 "$build/tests/variants" 2 0 grid
-    nccl variants_nccl_2 "$build/tests/variants" 2 10000
-    nccl variants_nccl_4 "$build/tests/variants" 4 1000
-    nccl variants_differ "$build/tests/variants" 2 0 differ
-    nccl variants_stuck "$build/tests/variants" 2 0 stuck
+    nccl_ring variants_nccl_2 "$build/tests/variants" 2 10000
+    nccl_ring variants_nccl_4 "$build/tests/variants" 4 10000
+    NCCL_ALGO=allreduce:tree nccl variants_nccl_tree_2 "$build/tests/variants" 2 0 sums
+    NCCL_ALGO=allreduce:tree nccl variants_nccl_tree_4 "$build/tests/variants" 4 0 sums
+    nccl variants_differ "$build/tests/variants_fail" differ
+    nccl variants_stuck "$build/tests/variants_fail" stuck
     # A client that is killed can leave the server sick: each of these has its own.
     mps_start
-    nccl variants_nccl_mps_2 "$build/oriel" run -n 2 -- "$build/tests/variants" 1 10000
+    for n in 2 4; do
+        try "variants_mps_$n" "$build/oriel" run -n $n -- "$build/tests/variants" 1 10000
+        nccl_ring "variants_nccl_mps_$n" "$build/oriel" run -n $n -- "$build/tests/variants" 1 10000
+    done
     try mps_2 "$build/oriel" run -n 2 -- "$build/tests/ops" 1
     try mps_shared_2 "$build/oriel" run -n 2 -- "$build/tests/ops" 1 1
     try mps_shared_2x2 "$build/oriel" run -n 2 -- "$build/tests/ops" 2 1
@@ -159,9 +165,14 @@ nccl() {
     ORIEL_FABRIC=nccl ORIEL_NCCL=${NCCL_LIB:-libnccl.so.2} try "$@"
 }
 
+# nccl_ring NAME ...: for all reductions, of which an NCCL built for tests may have the ring alone.
+nccl_ring() {
+    NCCL_ALGO=allreduce:ring nccl "$@"
+}
+
 killed_via() {
     MUST="row context" WANT=137 nccl "mps_killed_$1" "$build/oriel" run --grace 20 -n 2 -- \
-        "$build/tests/variants" 1 0 "killed_$1"
+        "$build/tests/variants_fail" killed "$1"
 }
 
 # Kernels of all ranks must run at the same time, so ranks are processes, which take turns:
@@ -269,9 +280,10 @@ nccl_jax_part() {
     jax_nccl nccl_jax_ops_2 2 jax_ops.py
     jax_nccl nccl_jax_kernel_2 2 jax_kernel.py right
     jax_nccl nccl_jax_replay_2 2 jax_replay.py 40
+    export NCCL_ALGO=allreduce:ring # see nccl_ring
     jax_nccl nccl_jax_variants_2 2 jax_variants.py
     XLA_FLAGS=--xla_gpu_graph_min_graph_size=1 jax_nccl nccl_jax_variants_graphs_2 2 jax_variants.py
-    unset ORIEL_FABRIC
+    unset ORIEL_FABRIC NCCL_ALGO
     # As two machines.
     jax_span jax_span_2 jax_ops.py
     XLA_FLAGS=--xla_gpu_graph_min_graph_size=1 jax_span jax_span_graphs_2 jax_replay.py 40

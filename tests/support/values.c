@@ -187,6 +187,28 @@ long values_wrong(const void *got, size_t count, oriel_dtype dtype, oriel_redop 
     return -1;
 }
 
+void values_random(void *out, size_t bytes, uint64_t seed, int id)
+{
+    uint64_t state = values_mix(seed, (uint64_t)id);
+
+    for (size_t i = 0; i < bytes; i += 8) {
+        uint64_t word = state = state * 6364136223846793005ull + 1442695040888963407ull;
+
+        word ^= word >> 29;
+        memcpy((unsigned char *)out + i, &word, bytes - i < 8 ? bytes - i : 8);
+    }
+}
+
+long values_difference(const void *a, const void *b, size_t bytes)
+{
+    const unsigned char *left = a, *right = b;
+    size_t i = 0;
+
+    while (i < bytes && left[i] == right[i])
+        i++;
+    return i < bytes ? (long)i : -1;
+}
+
 /* NaN, signed minimum, unsigned maximum, false. */
 static int is_poison(const unsigned char *element, size_t bytes, oriel_dtype dtype)
 {

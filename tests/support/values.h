@@ -11,6 +11,10 @@ void values_fill(void *out, size_t count, oriel_dtype dtype, oriel_redop op, int
 /* The first element that is not the reduction of what the members sent; -1: all are. */
 long values_wrong(const void *got, size_t count, oriel_dtype dtype, oriel_redop op, const int *ids,
                   int n, unsigned seed);
+/* Random bits, NaNs and all, of member `id`. */
+void values_random(void *out, size_t bytes, uint64_t seed, int id);
+/* The first byte in which two results differ; -1: none. */
+long values_difference(const void *a, const void *b, size_t bytes);
 /* The first element that is not what a failure leaves behind; -1: all are. */
 long values_unpoisoned(const void *got, size_t count, oriel_dtype dtype);
 

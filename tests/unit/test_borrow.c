@@ -8,16 +8,13 @@
 
 #include <cmocka.h>
 
-#include <dlfcn.h>
-#include <libgen.h>
-#include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/config.h"
 #include "core/borrow.h"
 #include "core/register.h"
 #include "support/check.h"
+#include "support/fakes.h"
 #include "support/ranks.h"
 
 enum { RANKS = 2, MAPPING = 1 << 21 };
@@ -85,23 +82,11 @@ static oriel_device_rank ranks[RANKS];
 static oriel_gpu gpu;
 static nccl_comm lent[RANKS];
 
-static void *open_fake(const char *file)
-{
-    char self[1024] = "";
-    char path[1100];
-
-    assert_true(readlink("/proc/self/exe", self, sizeof self - 1) > 0);
-    snprintf(path, sizeof path, "%s/fake/%s", dirname(self), file);
-    return dlopen(path, RTLD_NOW); /* found by its name from now on */
-}
-
 static int open_fakes(void **state)
 {
-    void *nccl = open_fake("libnccl.so.2");
-
     (void)state;
-    called = nccl != NULL ? dlsym(nccl, "fake_nccl_text") : NULL;
-    if (called == NULL || open_fake("libcuda.so.1") == NULL || oriel_cuda_open() != ORIEL_OK)
+    called = fakes_open();
+    if (called == NULL)
         return -1;
     driver = *oriel_cu;
     driver.pointer_attribute = pointer_attribute;

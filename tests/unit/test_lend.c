@@ -82,8 +82,9 @@ static const xla_api without = {.struct_size = offsetof(xla_api, find_extension)
  */
 
 static oriel_comm *comm;
+static xla_collectives good;
 
-static oriel_site *site_of(const int64_t *places)
+static oriel_status make_site(const int64_t *places, int num_places, oriel_site **site_p)
 {
     static const int64_t ranks[RANKS] = {0, 1, 2, 3};
     site_attrs attrs = {.kind = ORIEL_KIND_ALL_REDUCE,
@@ -91,11 +92,17 @@ static oriel_site *site_of(const int64_t *places)
                         .group_size = GROUP,
                         .num_ranks = RANKS,
                         .ranks = ranks,
-                        .num_places = places != NULL ? RANKS : 0,
+                        .num_places = num_places,
                         .places = places};
+
+    return oriel_site_create(&attrs, site_p);
+}
+
+static oriel_site *site_of(const int64_t *places)
+{
     oriel_site *site = NULL;
 
-    CHECK_OK(oriel_site_create(&attrs, &site));
+    CHECK_OK(make_site(places, places != NULL ? RANKS : 0, &site));
     return site;
 }
 
@@ -108,7 +115,8 @@ static int set_up(void **state)
     for (int r = 0; r < RANKS; r++)
         comm->heap.ranks[r].gpu[0] = (char)(r + 1);
     requests = takes = errors = refuses = 0;
-    extension = NULL;
+    good = collectives(sizeof good, 0, 1);
+    extension = &good;
     unsetenv("ORIEL_NCCL_COMM");
     unsetenv("NCCL_MULTI_RANK_GPU_ENABLE");
     CHECK_OK(oriel_config_load());
@@ -145,11 +153,9 @@ static oriel_status try_both(const xla_api *api, oriel_site *site, const char *m
 static void a_call_gets_the_communicator_of_its_groups(void **state)
 {
     oriel_site *site = site_of(places);
-    xla_collectives old = collectives(sizeof old, 0, 1);
     void *lent;
 
     (void)state;
-    extension = &old;
     CHECK_OK(try_both(&with, site, "auto", &lent));
     assert_ptr_equal(lent, &asked);
     assert_int_equal(requests, 1);
@@ -209,11 +215,9 @@ static void without_an_extension_a_call_goes_without(void **state)
 static void a_call_that_does_not_borrow_asks_for_nothing(void **state)
 {
     oriel_site *site = site_of(NULL);
-    xla_collectives good = collectives(sizeof good, 0, 1);
     void *lent;
 
     (void)state;
-    extension = &good;
     CHECK_OK(try_both(&with, site, "xla", &lent));
     assert_null(lent);
     assert_int_equal(requests + takes, 0);
@@ -223,12 +227,10 @@ static void a_call_that_does_not_borrow_asks_for_nothing(void **state)
 /* XLA would ask NCCL, which would refuse, and the program would fail. */
 static void ranks_that_share_a_gpu_ask_only_if_nccl_allows_it(void **state)
 {
-    xla_collectives good = collectives(sizeof good, 0, 1);
     oriel_site *site = site_of(places);
     void *lent;
 
     (void)state;
-    extension = &good;
     comm->heap.ranks[1].gpu[0] = comm->heap.ranks[0].gpu[0];
     CHECK_OK(try_both(&with, site, "auto", &lent));
     assert_null(lent);
@@ -244,12 +246,10 @@ static void ranks_that_share_a_gpu_ask_only_if_nccl_allows_it(void **state)
 
 static void what_xla_refuses_is_an_error(void **state)
 {
-    xla_collectives good = collectives(sizeof good, 0, 1);
     oriel_site *site = site_of(places);
     void *lent;
 
     (void)state;
-    extension = &good;
     refuses = 1;
     assert_int_equal(try_both(&with, site, "auto", &lent), ORIEL_ERR_UNSUPPORTED);
     assert_string_equal(oriel_last_error(), "this jaxlib refused its communicator");
@@ -258,18 +258,10 @@ static void what_xla_refuses_is_an_error(void **state)
 
 static void places_are_checked(void **state)
 {
-    static const int64_t ranks[RANKS] = {0, 1, 2, 3};
-    site_attrs attrs = {.kind = ORIEL_KIND_ALL_REDUCE,
-                        .world = RANKS,
-                        .group_size = GROUP,
-                        .num_ranks = RANKS,
-                        .ranks = ranks,
-                        .num_places = GROUP,
-                        .places = places};
     oriel_site *site = NULL;
 
     (void)state;
-    assert_int_equal(oriel_site_create(&attrs, &site), ORIEL_ERR_INVALID);
+    assert_int_equal(make_site(places, GROUP, &site), ORIEL_ERR_INVALID);
     assert_string_equal(oriel_last_error(), "attribute places has 2 entries for 4 ranks");
 }
 

@@ -4,40 +4,23 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include <dlfcn.h>
-#include <libgen.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/config.h"
 #include "base/sys.h"
 #include "fabric/nccl_links.h"
+#include "support/fakes.h"
 
 static const oriel_gpu gpu = {.ordinal = 0, .name = "fake"};
 static const oriel_gpu *const gpus[] = {&gpu, &gpu};
 static char *called; /* what NCCL was asked to do */
 
-static void *open_fake(const char *file)
-{
-    char self[1024] = "";
-    char path[1100];
-
-    assert_true(readlink("/proc/self/exe", self, sizeof self - 1) > 0);
-    snprintf(path, sizeof path, "%s/fake/%s", dirname(self), file);
-    return dlopen(path, RTLD_NOW); /* found by its name from now on */
-}
-
 static int open_fakes(void **state)
 {
-    void *nccl = open_fake("libnccl.so.2");
-
     (void)state;
-    called = nccl != NULL ? dlsym(nccl, "fake_nccl_text") : NULL;
-    return called != NULL && open_fake("libcuda.so.1") != NULL && oriel_cuda_open() == ORIEL_OK
-               ? 0
-               : -1;
+    called = fakes_open();
+    return called != NULL ? 0 : -1;
 }
 
 static void behave(const char *how)

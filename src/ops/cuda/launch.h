@@ -18,7 +18,7 @@ oriel_status oriel_launch_ragged(oriel_group *group, int rank, const oriel_op *o
 oriel_status oriel_launch_prepare(oriel_group *group, int rank, const oriel_op *op, void *stream);
 
 /* For kernel_on.c. Puts a kernel on a stream in the rank's context; early: it may begin while
- * the one before it there still runs, for whose end it waits (see device.cuh). */
+ * the one before it there still runs, for whose end it waits (see memory.cuh). */
 oriel_status oriel_launch_start(const oriel_device_rank *self, cu_function function, unsigned ctas,
                                 unsigned threads, int early, void **params, void *stream);
 /* What the meetings of a person's kernel are told: `call` is zeroed, and has
