@@ -449,6 +449,11 @@ int oriel_cpu_count(void)
     return count;
 }
 
+int oriel_cpu_now(void)
+{
+    return sched_getcpu();
+}
+
 void oriel_cpu_visit(int nth)
 {
     cpu_set_t all, one;

@@ -74,6 +74,8 @@ enum { CPU_WORDS = 16 };
 /* The cores this process may run on, as bits. */
 void oriel_cpus(uint64_t cpus[CPU_WORDS]);
 int oriel_cpu_count(void);
+/* The one it runs on now; -1: unknown. */
+int oriel_cpu_now(void);
 /* Moves the thread to the nth of them, and lets it go again: there it stays until
  * the scheduler has a reason to move it. */
 void oriel_cpu_visit(int nth);

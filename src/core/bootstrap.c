@@ -130,40 +130,6 @@ static oriel_status check_hello(int process, const struct hello *mine, const str
     return ORIEL_OK;
 }
 
-static void show_cpus(heap_header *header)
-{
-    uint64_t cpus[CPU_WORDS];
-
-    oriel_cpus(cpus);
-    for (int w = 0; w < CPU_WORDS; w++)
-        atomic_fetch_or(&header->cpus[w], cpus[w]);
-}
-
-/* Once all have shown theirs. Where each process is bound to a core of its own, none
- * may yield, though each sees one core alone.
- *
- * Processes that yield to each other look alike to the scheduler however they are
- * spread; five on one core and three on the other stay so for long, and those five
- * make every call a quarter slower. So they begin evenly. */
-static void share_cores(oriel_comm *comm)
-{
-    int cores = 0;
-    int ranks = 0;
-    int before = 0;
-
-    for (int w = 0; w < CPU_WORDS; w++)
-        cores += __builtin_popcountll(atomic_load(&comm->heap.header->cpus[w]));
-    for (int p = 0; p < comm->num_processes; p++) {
-        int here = oriel_comm_is_here(comm, p);
-
-        ranks += here ? comm->heap.procs[p].local_ranks : 0;
-        before += here && p < comm->process;
-    }
-    comm->oversubscribed = ranks > cores;
-    if (comm->oversubscribed && comm->here > cores && oriel_cpu_count() == cores)
-        oriel_cpu_visit(before % cores);
-}
-
 static oriel_status join_heap(oriel_comm *comm)
 {
     heap_proc *proc = &comm->heap.procs[comm->process];
@@ -184,7 +150,7 @@ static oriel_status join_heap(oriel_comm *comm)
         comm->has_port = 1;
     }
     proc->ticket = comm->port.ticket;
-    show_cpus(comm->heap.header);
+    oriel_spread_show(comm);
     proc->pid = (int32_t)getpid();
     oriel_reads_show(comm);
     atomic_store(&proc->state, PROC_ALIVE);
@@ -484,6 +450,6 @@ oriel_status oriel_bootstrap(oriel_comm *comm, const oriel_comm_params *params, 
     st = comm->num_processes == 1 ? lead(comm, &meeting, &hello)
                                   : meet(comm, &hello, params, &meeting);
     if (st == ORIEL_OK)
-        share_cores(comm);
+        oriel_spread_begin(comm);
     return st;
 }

@@ -56,10 +56,12 @@ struct oriel_comm {
     int first_rank;
     int local_ranks;
     int size;
-    int joined;         /* holds its life lock: the entry of this process is its own */
-    int injects;        /* the fabric wants to see every operation */
-    int oversubscribed; /* more ranks than cores: yield instead of pausing */
-    size_t cache;       /* bytes of the cache that its processes share */
+    int joined;               /* holds its life lock: the entry of this process is its own */
+    int injects;              /* the fabric wants to see every operation */
+    int oversubscribed;       /* more ranks than cores: yield instead of pausing */
+    int spreads;              /* cores of which it keeps to an even share, or 0: see spread.c */
+    _Atomic double spread_at; /* when it next looks at that */
+    size_t cache;             /* bytes of the cache that its processes share */
     double timeout;
     double warn_after;
     double spin;
@@ -202,6 +204,18 @@ oriel_status oriel_reads_copy(const oriel_comm *comm, int process, void *dst, co
                               size_t bytes);
 /* Whether each process of the group can read the memory of the others. */
 int oriel_group_reads(const oriel_group *group);
+
+/* ---- cores (spread.c) ---------------------------------------------------------- */
+
+/* Local: shows which cores this process may use, before all have joined. */
+void oriel_spread_show(oriel_comm *comm);
+/* Local, once all have: finds out whether cores are shared, and takes one. */
+void oriel_spread_begin(oriel_comm *comm);
+/* Local and cheap, for a thread that waits for others: leaves a core that has more
+ * processes than another. */
+void oriel_spread_keep(oriel_comm *comm);
+/* Which of the cores it should go to then, as the nth of them; -1: it stays. */
+int oriel_spread_target(const oriel_comm *comm);
 
 /* ---- bootstrap (bootstrap.c) ----------------------------------------------- */
 

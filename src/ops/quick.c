@@ -98,6 +98,8 @@ static int look_for_a_while(const oriel_group *group, oriel_seat *seat, uint64_t
 
     if (view == LANE_WAITING && scan.some && yields)
         oriel_group_ring(group);
+    if (view == LANE_WAITING)
+        oriel_spread_keep(group->comm);
     for (int i = 0; view == LANE_WAITING && i < (yields ? QUICK_YIELDS : QUICK_LOOKS); i++) {
         oriel_relax(yields);
         view = oriel_lane_look(seat, call, &scan);

@@ -513,6 +513,7 @@ oriel_status oriel_request_run(oriel_request *request)
 
     while ((st = oriel_request_step(request)) == ORIEL_IN_PROGRESS) {
         oriel_started_step(request->comm, request->rank);
+        oriel_spread_keep(request->comm);
         if (oriel_comm_pause(request->comm, &waiter))
             request->polls = 0; /* look at the limits too */
     }
