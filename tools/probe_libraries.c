@@ -13,10 +13,10 @@ static const struct library {
 } libraries[] = {
     {.name = "UCX",
      .file = "libucp.so.0",
-     .why = "moves memory between machines; this version of oriel works within one"},
+     .why = "moves memory between machines; oriel has no use for it yet and takes NCCL"},
     {.name = "NIXL",
      .file = "libnixl.so",
-     .why = "one-sided transfers between machines; this version of oriel works within one"},
+     .why = "one-sided transfers between machines; oriel has no use for it yet"},
 };
 
 enum { OPENED, ABSENT, OPEN_S = 20 };
