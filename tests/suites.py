@@ -313,7 +313,8 @@ def suite_wheel(session):
             check(session, "wheel/kernel", sys.executable, "-c", KERNEL,
                   ROOT / "examples/07_my_all_reduce/my_all_reduce.cu", folder / "site",
                   PYTHONPATH=str(folder / "site"), XDG_CACHE_HOME=str(folder / "cache")),
-            check(session, "wheel/command", folder / "site" / "bin" / "oriel", "info")]
+            check(session, "wheel/command", folder / "site" / "bin" / "oriel", "info",
+                  "--pkg-config")]
 
 
 def check_tag(wheel):
@@ -335,15 +336,15 @@ def check_contents(wheel):
 
 
 def check_c_program(session, folder):
-    """A user's C program, outside the tree, built with nothing but pkg-config."""
+    """A user's C program, outside the tree, built with nothing but pkg-config and the
+    command that is installed."""
     case_id = "wheel/pkg-config"
     if not session.which("pkg-config"):
         return missing(case_id, "pkg-config", "pkg-config")[0]
     (folder / "user.c").write_text(PROGRAM)
-    script = ('cd "$1" && cc -Wall -Werror user.c $(pkg-config --cflags --libs oriel) -o user'
-              " && ./user")
-    return check(session, case_id, "sh", "-c", script, "sh", folder,
-                 PKG_CONFIG_PATH=str(folder / "site" / "oriel" / "lib" / "pkgconfig"))
+    script = ('cd "$1" && export PKG_CONFIG_PATH="$(site/bin/oriel info --pkg-config)"'
+              " && cc -Wall -Werror user.c $(pkg-config --cflags --libs oriel) -o user && ./user")
+    return check(session, case_id, "sh", "-c", script, "sh", folder)
 
 
 SUITES = [suite_format, suite_layers, suite_docs, suite_headers, suite_model, suite_unit,

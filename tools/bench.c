@@ -28,18 +28,26 @@ const char oriel_verify_help[] =
     "Runs `python3 -m oriel verify` with the interpreter beside this command, or else\n"
     "python3 on PATH; `python3 -m oriel verify --help` explains its arguments.\n";
 
-static int python_beside(char *path, size_t bytes)
+int oriel_command_folder(char *path, size_t bytes)
 {
-    static const char *const names[] = {"python3", "python"};
-    char self[PATH_MAX];
-    ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
+    ssize_t n = readlink("/proc/self/exe", path, bytes - 1);
 
     if (n < 0)
         return -1;
-    self[n] = '\0';
-    *(strrchr(self, '/') + 1) = '\0';
+    path[n] = '\0';
+    *(strrchr(path, '/') + 1) = '\0';
+    return 0;
+}
+
+static int python_beside(char *path, size_t bytes)
+{
+    static const char *const names[] = {"python3", "python"};
+    char folder[PATH_MAX];
+
+    if (oriel_command_folder(folder, sizeof(folder)) != 0)
+        return -1;
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-        int length = snprintf(path, bytes, "%s%s", self, names[i]);
+        int length = snprintf(path, bytes, "%s%s", folder, names[i]);
 
         if (length >= 0 && (size_t)length < bytes && access(path, X_OK) == 0)
             return 0;
@@ -47,13 +55,13 @@ static int python_beside(char *path, size_t bytes)
     return -1;
 }
 
-static int python_on_path(char *path, size_t bytes)
+int oriel_path_find(const char *name, char *path, size_t bytes)
 {
     const char *dirs = getenv("PATH");
 
     while (dirs != NULL && *dirs != '\0') {
         size_t length = strcspn(dirs, ":");
-        int used = snprintf(path, bytes, "%.*s/python3", (int)length, dirs);
+        int used = snprintf(path, bytes, "%.*s/%s", (int)length, dirs, name);
 
         if (length > 0 && used >= 0 && (size_t)used < bytes && access(path, X_OK) == 0)
             return 0;
@@ -64,7 +72,7 @@ static int python_on_path(char *path, size_t bytes)
 
 int oriel_python_find(char *path, size_t bytes)
 {
-    return python_beside(path, bytes) == 0 ? 0 : python_on_path(path, bytes);
+    return python_beside(path, bytes) == 0 ? 0 : oriel_path_find("python3", path, bytes);
 }
 
 int oriel_python_main(int argc, char **argv)

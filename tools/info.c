@@ -1,10 +1,14 @@
 #include "tool.h"
 
+#include <glob.h>
+#include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/config.h"
 #include "core/launcher.h"
+#include "core/trace.h"
 #include "oriel/oriel.h"
 
 #ifndef ORIEL_COMMIT
@@ -15,12 +19,29 @@
 #endif
 
 const char oriel_info_help[] =
-    "usage: oriel info\n"
+    "usage: oriel info [--include | --pkg-config]\n"
     "\n"
-    "Shows the version, how this command was built, what the library can do, which\n"
-    "launcher (oriel run, mpirun, srun) started it as which process, and every\n"
-    "option (an environment variable) with its value, where that comes from and what it\n"
-    "does. Exit code 1 when an option, or what a launcher set, cannot be used.\n";
+    "Shows the version, how this command was built, what the library can do, where its\n"
+    "headers are, which launcher (oriel run, mpirun, srun) started it as which process, and\n"
+    "every option (an environment variable) with its value, where that comes from and what\n"
+    "it does. Exit code 1 when an option, or what a launcher set, cannot be used.\n"
+    "\n"
+    "  --include     prints the folder of the headers alone, for -I\n"
+    "  --pkg-config  prints the folder of oriel.pc alone, for PKG_CONFIG_PATH\n";
+
+static const struct part {
+    const char *title;
+    const char *argument;
+    const char *folder;
+    const char *file;
+} parts[] = {
+    {.title = "headers", .argument = "--include", .folder = "include", .file = "oriel/oriel.h"},
+    {.title = "pkg-config",
+     .argument = "--pkg-config",
+     .folder = "lib/pkgconfig",
+     .file = "oriel.pc"},
+};
+enum { PARTS = sizeof(parts) / sizeof(parts[0]) };
 
 static const char *compiler(void)
 {
@@ -91,14 +112,68 @@ static int print_launcher(void)
 
 static void print_features(void)
 {
-    printf("fabrics     host\n");
-    printf("operations  all_reduce (");
+    printf("fabrics     host; on GPUs cuda, nccl; with ORIEL_FAULT fault around them\n");
+    printf("operations ");
+    for (uint32_t i = ORIEL_KIND_ALL_REDUCE; i < ORIEL_KIND_KERNEL; i++)
+        printf(" %s", oriel_kind_name(i));
+    printf("\nreductions ");
     for (int i = 0; i < ORIEL_REDOP_COUNT; i++)
-        printf("%s%s", i > 0 ? " " : "", oriel_redop_name((oriel_redop)i));
-    printf(")\ndtypes     ");
+        printf(" %s", oriel_redop_name((oriel_redop)i));
+    printf("\ndtypes     ");
     for (int i = 0; i < ORIEL_DTYPE_COUNT; i++)
         printf(" %s", oriel_dtype_name((oriel_dtype)i));
     printf("\n");
+}
+
+/* The path of the part's folder: in the prefix of this command, in a Python package that
+ * was installed with it, or in the source tree. Returns -1 when it is in none of them. */
+static int part_find(const struct part *part, char path[PATH_MAX])
+{
+    static const char *const places[] = {"..", "../lib/python3*/*-packages/oriel", "../oriel",
+                                         "../.."};
+    char command[PATH_MAX];
+    int found = 0;
+
+    if (oriel_command_folder(command, sizeof(command)) != 0)
+        return -1;
+    for (size_t i = 0; i < sizeof(places) / sizeof(places[0]) && !found; i++) {
+        glob_t files;
+        char *pattern;
+
+        if (asprintf(&pattern, "%s%s/%s/%s", command, places[i], part->folder, part->file) < 0)
+            return -1;
+        if (glob(pattern, 0, NULL, &files) == 0) {
+            files.gl_pathv[0][strlen(files.gl_pathv[0]) - strlen(part->file) - 1] = '\0';
+            found = realpath(files.gl_pathv[0], path) != NULL;
+            globfree(&files);
+        }
+        free(pattern);
+    }
+    return found ? 0 : -1;
+}
+
+static void print_parts(void)
+{
+    char path[PATH_MAX];
+
+    for (int i = 0; i < PARTS; i++)
+        printf("%-11s %s\n", parts[i].title,
+               part_find(&parts[i], path) == 0 ? path : "not installed with this command");
+}
+
+static int print_part(const struct part *part)
+{
+    char path[PATH_MAX];
+
+    if (part_find(part, path) != 0) {
+        fprintf(stderr,
+                "oriel info: there is no %s/%s where this command is installed; install oriel "
+                "with pip, or with cmake --install\n",
+                part->folder, part->file);
+        return ORIEL_EXIT_FAILED;
+    }
+    printf("%s\n", path);
+    return ORIEL_EXIT_OK;
 }
 
 static const char *shown(const char *value)
@@ -130,6 +205,10 @@ int oriel_info_main(int argc, char **argv)
         fputs(oriel_info_help, stdout);
         return ORIEL_EXIT_OK;
     }
+    for (int i = 0; i < PARTS; i++) {
+        if (argc == 2 && strcmp(argv[1], parts[i].argument) == 0)
+            return print_part(&parts[i]);
+    }
     if (argc > 1)
         return oriel_usage_error("info", "there is no argument \"%s\"", argv[1]);
     st = oriel_config_load();
@@ -137,6 +216,7 @@ int oriel_info_main(int argc, char **argv)
         fprintf(stderr, "oriel info: %s; the default is shown\n", oriel_last_error());
     print_build();
     print_features();
+    print_parts();
     rc = print_launcher();
     print_options();
     return st == ORIEL_OK && rc == 0 ? ORIEL_EXIT_OK : ORIEL_EXIT_FAILED;

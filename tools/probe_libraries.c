@@ -13,10 +13,10 @@ static const struct library {
 } libraries[] = {
     {.name = "UCX",
      .file = "libucp.so.0",
-     .why = "moves memory between machines; this version of oriel works within one"},
+     .why = "moves memory between machines; oriel uses NCCL for that"},
     {.name = "NIXL",
      .file = "libnixl.so",
-     .why = "one-sided transfers between machines; this version of oriel works within one"},
+     .why = "one-sided transfers between machines; oriel uses NCCL for that"},
 };
 
 enum { OPENED, ABSENT, OPEN_S = 20 };
@@ -40,8 +40,7 @@ static void probe_library(oriel_report *report, const struct library *library)
         break;
     case ABSENT:
         oriel_report_add(report, library->name, ORIEL_FINDING_MISSING, library->why,
-                         "nothing to do: this version works without it", "%s is not found",
-                         library->file);
+                         "nothing to do: oriel works without it", "%s is not found", library->file);
         break;
     default:
         oriel_report_add(report, library->name, ORIEL_FINDING_WARN, library->why, "install it anew",

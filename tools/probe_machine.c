@@ -1,14 +1,17 @@
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/utsname.h>
+#include <unistd.h>
 
 #include "base/config.h"
 #include "base/sys.h"
 #include "cgroup.h"
 #include "doctor.h"
+#include "tool.h"
 
 static const double mib = 1024.0 * 1024.0;
 
@@ -90,20 +93,42 @@ static void limit_text(rlim_t limit, char *text, size_t bytes)
 static void probe_files(oriel_report *report)
 {
     const rlim_t enough = 1024;
+    const char *mend = "";
     struct rlimit files;
     char soft[32];
     char hard[32];
-    int few;
 
     if (getrlimit(RLIMIT_NOFILE, &files) != 0)
         return;
     limit_text(files.rlim_cur, soft, sizeof(soft));
     limit_text(files.rlim_max, hard, sizeof(hard));
-    few = files.rlim_cur < enough;
-    oriel_report_add(report, "open files", few ? ORIEL_FINDING_WARN : ORIEL_FINDING_OK,
-                     "`oriel run -n N` needs about 4 N and raises its own limit as far as allowed",
-                     few ? "raise the limit: ulimit -n 4096" : "", "at most %s (hard limit %s)",
-                     soft, hard);
+    if (files.rlim_max < enough)
+        mend = "have the hard limit raised: limits.conf, or docker run --ulimit nofile=4096";
+    else if (files.rlim_cur < enough)
+        mend = "raise the limit: ulimit -n $(ulimit -Hn)";
+    oriel_report_add(report, "open files", mend[0] != '\0' ? ORIEL_FINDING_WARN : ORIEL_FINDING_OK,
+                     "`oriel run -n N` needs 5 N + 64, and raises its own limit to the hard one",
+                     mend, "at most %s (hard limit %s)", soft, hard);
+}
+
+/* As oriel.kernel finds it: $CC, which may have arguments, or cc. */
+static void probe_compiler(oriel_report *report)
+{
+    const char *why = "oriel.kernel compiles kernels for CPUs with it, where they run";
+    const char *cc = getenv("CC");
+    char name[PATH_MAX];
+    char path[PATH_MAX];
+
+    if (cc == NULL || sscanf(cc, "%4095s", name) != 1)
+        snprintf(name, sizeof(name), "cc");
+    if (strchr(name, '/') != NULL ? access(name, X_OK) == 0
+                                  : oriel_path_find(name, path, sizeof(path)) == 0)
+        oriel_report_add(report, "C compiler", ORIEL_FINDING_OK, why, "", "%s",
+                         strchr(name, '/') != NULL ? name : path);
+    else
+        oriel_report_add(report, "C compiler", ORIEL_FINDING_MISSING, why,
+                         "install gcc or clang (apt install gcc), or name one in CC",
+                         "%s is not found", name);
 }
 
 static void probe_proc(oriel_report *report)
@@ -126,4 +151,5 @@ void oriel_probe_machine(oriel_report *report)
     probe_memory(report);
     probe_files(report);
     probe_proc(report);
+    probe_compiler(report);
 }

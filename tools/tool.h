@@ -34,6 +34,10 @@ int oriel_usage_error(const char *name, const char *fmt, ...) __attribute__((for
  * with the sentence saying so, when the environment contradicts itself. */
 int oriel_launcher_describe(char *text, size_t bytes);
 
+/* The folder this command lies in, with a slash at its end. Returns -1 when it is not known. */
+int oriel_command_folder(char *path, size_t bytes);
+/* The program that PATH gives for `name`. Returns -1 when there is none. */
+int oriel_path_find(const char *name, char *path, size_t bytes);
 /* The Python interpreter that belongs to this command: the one in the same
  * folder, else python3 on PATH. Returns -1 when there is none. */
 int oriel_python_find(char *path, size_t bytes);

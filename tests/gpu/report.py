@@ -1,7 +1,8 @@
 """The committed results of the GPU tests, and whether they are current.
 
     python3 tests/gpu/report.py write OUT     from what run.sh left in OUT: results/<gpu>.json
-                                              here, and its times bench/results/gpu_<gpu>.json
+                                              here, and its times bench/results/gpu_<gpu>.json;
+                                              in the tree that was run, for the commit they name
     python3 tests/gpu/report.py check         a sentence for each that is stale or failed; 77
 
 Results carry a digest of each source they were made from.
@@ -10,6 +11,7 @@ Results carry a digest of each source they were made from.
 import hashlib
 import json
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -60,10 +62,17 @@ def with_samples(head, samples):
     return json.dumps(head, indent=1).removesuffix("\n}") + f',\n "samples": [\n{lines}\n ]\n}}\n'
 
 
+def commit():
+    done = subprocess.run(["git", "-C", ROOT, "describe", "--always", "--tags", "--dirty"],
+                          capture_output=True, text=True)
+    return done.stdout.strip() or "unknown"
+
+
 def write(folder):
     gpu, driver = (folder / "gpu.txt").read_text().strip().split(", ")[:2]
     name = gpu.lower().replace(" ", "_")
-    head = {"gpu": gpu, "driver": driver}
+    head = {"gpu": gpu, "driver": driver, "command": "tests/gpu/run.sh BUILD OUT",
+            "commit": commit()}
     rows, samples = read_rows((folder / "rows.txt").read_text()), read_samples(folder)
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / f"{name}.json").write_text(

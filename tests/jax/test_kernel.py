@@ -334,13 +334,19 @@ def test_processes(processes, devices, seed):
     assert reports == {i: [{"wrong": []}] for i in range(processes)}, output
 
 
-def test_page(tmp_path):
-    """The first kernel of docs/kernels.md does what the page says."""
+def test_pages(tmp_path, capsys):
+    """The first kernel of docs/kernels.md does what the page says, and so does the program
+    of README.md, in one process too."""
     page = (ROOT / "docs" / "kernels.md").read_text()
     blocks = dict(re.findall(r"`(mine\.\w+)`.*?:\n\n```\w+\n(.*?)```", page, re.S))
     assert sorted(blocks) == ["mine.cu", "mine.py"]
+    blocks["step.py"], = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
     for name, text in blocks.items():
         (tmp_path / name).write_text(text)
-    command = [find_oriel(), "run", "--no-tag", "-n", 2, "--", sys.executable, "mine.py"]
+    exec(blocks["step.py"], {})  # with the 8 devices of this process
+    assert capsys.readouterr().out == "[28.]\n"
+    command = [find_oriel(), "run", "--no-tag", "-n", 2, "--", sys.executable, "-c",
+               "import mine, step"]
     status, output = run(command, env=environment(1), cwd=tmp_path)
     assert status == 0 and output.count("0.5\n") == 2, output
+    assert output.count("[ 4.  6.  8. 10.]\n") == 2, output

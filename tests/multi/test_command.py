@@ -2,6 +2,7 @@
 
 import re
 import shutil
+from pathlib import Path
 
 import pytest
 from launcher import ORIEL, findings_of
@@ -77,7 +78,8 @@ def test_info(oriel):
     assert re.search(r"^oriel \d+\.\d+\.\d+$", done.stdout, re.M)
     assert re.search(r"^ORIEL_TIMEOUT +12 +environment ", done.stdout, re.M)
     assert re.search(r"^ORIEL_CHUNK +\S+ +default ", done.stdout, re.M)
-    assert re.search(r"^fabrics +host\b", done.stdout, re.M)
+    assert re.search(r"^fabrics +host; on GPUs cuda, nccl", done.stdout, re.M)
+    assert re.search(r"^operations +all_reduce .* barrier ragged_all_to_all$", done.stdout, re.M)
     assert "hush" not in done.stdout + done.stderr
 
 
@@ -87,7 +89,14 @@ def test_info_with_a_bad_option(oriel):
     assert "ORIEL_TIMEOUT" in done.stderr and "soon" in done.stderr
 
 
-def test_info_takes_no_argument(oriel):
+def test_info_of_headers(oriel):
+    done = oriel.run("info", "--include")
+    assert done.returncode == 0
+    assert Path(done.stdout.strip(), "oriel", "kernel.h").is_file()
+    assert f"headers     {done.stdout}" in oriel.run("info").stdout
+
+
+def test_info_takes_no_other_argument(oriel):
     done = oriel.run("info", "--all")
     assert done.returncode == 2
     assert 'there is no argument "--all"' in done.stderr
@@ -97,7 +106,7 @@ def test_doctor(oriel):
     done = oriel.run("doctor", "--json")
     found = findings_of(done)
     assert done.returncode == 0
-    wanted = ["kernel", "cores", "memory", "open files", "/proc", "memfd", "futex", "record locks"]
+    wanted = ["kernel", "cores", "memory", "open files", "/proc", "C compiler", "memfd", "futex", "record locks"]
     wanted += ["options", "fabric", "store of oriel run", "store", "python"]
     wanted += ["CUDA driver", "NVRTC", "NCCL", "UCX", "NIXL"]
     assert set(wanted) <= set(found)
@@ -119,6 +128,7 @@ def test_doctor(oriel):
         ({"ORIEL_STORE": "unix:@x", "ORIEL_SECRET": "s"}, "store", "ok", "same user"),
         ({"ORIEL_TIMEOUT": 'so"on\\'}, "options", "error", 'so"on\\'),
         ({"PATH": "/nonexistent"}, "python", "missing", "no python3"),
+        ({"CC": "nocc -m64"}, "C compiler", "missing", "nocc is not found"),
     ],
 )
 def test_doctor_judges(oriel, env, name, status, words):
