@@ -56,10 +56,11 @@ struct oriel_comm {
     int first_rank;
     int local_ranks;
     int size;
-    int joined;               /* holds its life lock: the entry of this process is its own */
-    int injects;              /* the fabric wants to see every operation */
-    int oversubscribed;       /* more ranks than cores: yield instead of pausing */
-    int spreads;              /* cores of which it keeps to an even share, or 0: see spread.c */
+    int joined;         /* holds its life lock: the entry of this process is its own */
+    int injects;        /* the fabric wants to see every operation */
+    int oversubscribed; /* more ranks than cores: yield instead of pausing */
+    int spreads;        /* cores of which it keeps to an even share, or 0: see spread.c */
+    _Atomic unsigned spread_waits;
     _Atomic double spread_at; /* when it next looks at that */
     size_t cache;             /* bytes of the cache that its processes share */
     double timeout;

@@ -8,6 +8,8 @@
 
 /* Between two looks at the others: the scheduler may have reasons of its own. */
 #define REST_S 0.01
+/* One wait in so many looks at the clock: small calls wait for less than a microsecond. */
+enum { WAITS = 8 };
 
 void oriel_spread_show(oriel_comm *comm)
 {
@@ -89,10 +91,15 @@ static void show_core(oriel_comm *comm)
 
 void oriel_spread_keep(oriel_comm *comm)
 {
+    unsigned waits;
     double now;
     int target;
 
     if (!comm->spreads)
+        return;
+    waits = atomic_load_explicit(&comm->spread_waits, memory_order_relaxed);
+    atomic_store_explicit(&comm->spread_waits, waits + 1, memory_order_relaxed);
+    if (waits % WAITS != 0)
         return;
     now = oriel_now_coarse();
     show_core(comm);

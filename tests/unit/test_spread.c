@@ -132,6 +132,9 @@ static void looks_are_far_between(void **state)
     oriel_spread_keep(&comm);
     assert_true(atomic_load(&comm.spread_at) == later);
     assert_int_not_equal(mine(), FAR); /* but others see where it is */
+    atomic_store(&comm.spread_at, 0);
+    oriel_spread_keep(&comm); /* not every wait */
+    assert_true(atomic_load(&comm.spread_at) == 0);
 }
 
 static void who_does_not_share_shows_nothing(void **state)
