@@ -63,6 +63,7 @@ if(ORIEL_TESTS)
     oriel_fake_library(fake_cuda libcuda.so.1 tests/fake/cuda.c tests/fake/cuda_stubs.c)
     oriel_fake_library(fake_nvtx nvtx.so tests/fake/nvtx.c)
     oriel_fake_library(fake_nccl libnccl.so.2 tests/fake/nccl.c tests/fake/nccl_stubs.c)
+    oriel_fake_library(fake_gin libnccl-rma-test.so tests/fake/gin.c tests/fake/gin_net.c)
 
     find_path(CMOCKA_INCLUDE_DIR cmocka.h)
     find_library(CMOCKA_LIBRARY cmocka)

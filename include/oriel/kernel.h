@@ -181,12 +181,24 @@ ORIEL_FN void *oriel_peer_address(const oriel_team *team, const volatile void *p
     }
     if (!buffer)
         return (void *)(uint64_t)pointer;
+    if (!buffer->peers[rank] && buffer->bytes > 0) {
+        ORIEL_TROUBLE(team, ORIEL_TROUBLE_REACH, rank);
+        return (void *)(uint64_t)pointer;
+    }
     return (char *)buffer->peers[rank] + ((uint64_t)pointer - (uint64_t)buffer->peers[frame->rank]);
+}
+
+/* Whether `rank` has addresses here. On GPUs in a group that spans machines those on others have
+ * none: oriel_put, oriel_get, signals and barriers reach them, all else fails the call. */
+ORIEL_FN int oriel_reaches(const oriel_team *team, int rank)
+{
+    return rank >= 0 && rank < team->frame->size && team->frame->boards[rank];
 }
 
 /* Where `rank` has what `pointer`, into an operand or result of this rank, points to.
  * Local: orders nothing, and costs a look-up, so take it out of inner loops. A pointer
- * into no buffer, or a rank that does not exist, fails the call and gives `pointer`. */
+ * into no buffer, or a rank that does not exist or has no addresses here, fails the call and
+ * gives `pointer`. */
 #if defined(__cplusplus)
 template <class T> ORIEL_FN T *oriel_peer(const oriel_team *team, T *pointer, int rank)
 {
@@ -252,6 +264,10 @@ ORIEL_FN int oriel_signal(oriel_team *team, int rank, int slot, uint64_t value)
         return 1;
     }
 #if defined(__CUDACC__)
+    if (team->frame->gin && team->thread == 0 && oriel_gin_settle(*team))
+        return 1;
+    if (!team->frame->boards[rank])
+        return oriel_gin_add(*team, team->frame->world[rank], (uint32_t)slot, value);
     asm volatile("fence.acq_rel.sys; red.release.sys.global.add.u64 [%0], %1;" ::"l"(
                      &team->frame->boards[rank]->signals[slot]),
                  "l"(value)
@@ -270,6 +286,8 @@ ORIEL_FN int oriel_wait(oriel_team *team, int slot, uint64_t value)
     if (oriel_slot_is_wrong(team, slot))
         return 1;
 #if defined(__CUDACC__)
+    if (team->frame->gin)
+        return oriel_gin_wait(*team, slot, value);
     return oriel_cuda_wait(team, &team->frame->boards[team->frame->rank]->signals[slot], value);
 #else
     return team->frame->calls->wait(team, slot, value);
@@ -294,16 +312,34 @@ ORIEL_FN void oriel_copy_share(const oriel_team *team, void *dst, const void *sr
 #endif
 }
 
-/* Copies `bytes` of this rank's memory at `src` to where `rank` has `dst`. */
+/* Copies `bytes` of this rank's memory at `src` to where `rank` has `dst`. Where `rank` is on
+ * another machine `src` points into an operand or result, too. */
 ORIEL_FN void oriel_put(const oriel_team *team, int rank, void *dst, const void *src, size_t bytes)
 {
+#if defined(__CUDACC__)
+    if (oriel_gin_needed(team, rank)) {
+        if (team->thread == 0 && bytes > 0 && oriel_buffer_of(team, dst) &&
+            oriel_buffer_of(team, src))
+            oriel_gin_put(*team, rank, dst, src, bytes);
+        return;
+    }
+#endif
     if (bytes > 0)
         oriel_copy_share(team, oriel_peer_address(team, dst, rank), src, bytes);
 }
 
-/* Copies `bytes` from where `rank` has `src` to this rank's memory at `dst`. */
+/* Copies `bytes` from where `rank` has `src` to this rank's memory at `dst`, which for a rank on
+ * another machine is in an operand or result, too. */
 ORIEL_FN void oriel_get(const oriel_team *team, int rank, void *dst, const void *src, size_t bytes)
 {
+#if defined(__CUDACC__)
+    if (oriel_gin_needed(team, rank)) {
+        if (team->thread == 0 && bytes > 0 && oriel_buffer_of(team, dst) &&
+            oriel_buffer_of(team, src))
+            oriel_gin_get(*team, rank, dst, src, bytes);
+        return;
+    }
+#endif
     if (bytes > 0)
         oriel_copy_share(team, dst, oriel_peer_address(team, src, rank), bytes);
 }

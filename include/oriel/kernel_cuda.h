@@ -61,6 +61,12 @@ ORIEL_FN int oriel_cuda_wait(const oriel_team *team, const uint64_t *word, uint6
     return 0;
 }
 
+#endif
+
+#include <oriel/kernel_gin.h>
+
+#if defined(__CUDACC__)
+
 /* All threads of all blocks: the blocks count themselves, and each waits until all of
  * this round have. The counter starts at 0 with the launch and is never reset, so the
  * round follows from it. Thread 0 releases and acquires for its block, which
@@ -70,6 +76,8 @@ ORIEL_FN int oriel_cuda_sync(const oriel_team *team)
     uint64_t blocks = (uint64_t)gridDim.x;
     int failed = 0;
 
+    if (team->frame->gin && team->thread == 0)
+        failed = oriel_gin_settle(*team);
     __syncthreads();
     if (threadIdx.x == 0 && blocks > 1) {
         unsigned long long *count = (unsigned long long *)team->frame->sync;
@@ -79,7 +87,7 @@ ORIEL_FN int oriel_cuda_sync(const oriel_team *team)
         __threadfence();
         before = atomicAdd(count, 1ull);
         goal = (before / blocks + 1) * blocks;
-        failed = oriel_cuda_wait(team, team->frame->sync, goal);
+        failed |= oriel_cuda_wait(team, team->frame->sync, goal);
         __threadfence();
     }
     return __syncthreads_or(failed);
@@ -92,7 +100,10 @@ ORIEL_FN int oriel_cuda_barrier(oriel_team *team)
     int failed = oriel_cuda_sync(team);
 
     team->epoch++;
-    if (blockIdx.x == 0) {
+    if (blockIdx.x == 0 && frame->gin) {
+        failed |= oriel_gin_meet(*team);
+        __threadfence_system();
+    } else if (blockIdx.x == 0) {
         uint64_t *mine = oriel_arrivals(frame->boards[frame->rank]);
 
         for (uint32_t r = threadIdx.x; r < (uint32_t)frame->size; r += blockDim.x)
@@ -176,6 +187,8 @@ ORIEL_FN void oriel_cuda_end(oriel_team *team)
 
     if (*frame->staged && !oriel_cuda_barrier(team))
         oriel_cuda_stage(*team, frame->num_operands, frame->num_buffers, 0);
+    if (frame->gin)
+        oriel_gin_end(team);
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif

@@ -42,6 +42,10 @@ class World:
     rank_of: dict  # JAX device id -> rank
     told: bool = False  # what ended it has been raised
 
+    @property
+    def num_machines(self):
+        return _lib.load().oriel_comm_num_machines(self.comm)
+
     def ranks_of(self, mesh):
         """The ranks of a mesh's devices, in its shape."""
         if isinstance(mesh, jax.sharding.AbstractMesh):
@@ -292,8 +296,8 @@ _HANDLERS = {
 }
 
 
-# Custom calls that graphs have no part in: a person's function, which may do anything; and
-# NCCL's, which keeps a communicator for as long as there is a graph that calls it.
+# Custom calls that graphs have no part in: a person's function, which may do anything, and in a
+# world of several machines a kernel; and NCCL's, which keeps a communicator for as long as there is a graph that calls it.
 _UNCAPTURED = ("op", "all_reduce_nccl")
 
 

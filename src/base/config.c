@@ -158,6 +158,12 @@ static const struct {
                              .help = "communicator of calls in jit: xla borrows XLA's, for buffers "
                                      "too; own, none; auto: XLA's where a call needs one; the same "
                                      "on all"},
+    [ORIEL_OPT_GIN] = {.name = "ORIEL_GIN",
+                       .fallback = "0",
+                       .kind = KIND_INTEGER,
+                       .max = 1,
+                       .help = "1: kernels of one's own run on groups that span machines, over "
+                               "NCCL's GIN; the same on all"},
     [ORIEL_OPT_CACHE] = {.name = "ORIEL_CACHE",
                          .fallback = "",
                          .kind = KIND_TEXT,

@@ -83,8 +83,8 @@ static uint64_t plan_heap(oriel_devices *devices, int size)
 
 /* Options that lay out the heap or say how many CTAs meet. */
 static const enum oriel_option_id common_options[HEAP_GPU_OPTIONS] = {
-    ORIEL_OPT_GPU_CTAS,  ORIEL_OPT_GPU_KERNEL_CTAS, ORIEL_OPT_GPU_STAGE,
-    ORIEL_OPT_GPU_ARENA, ORIEL_OPT_FABRIC,          ORIEL_OPT_NCCL_COMM};
+    ORIEL_OPT_GPU_CTAS, ORIEL_OPT_GPU_KERNEL_CTAS, ORIEL_OPT_GPU_STAGE, ORIEL_OPT_GPU_ARENA,
+    ORIEL_OPT_FABRIC,   ORIEL_OPT_NCCL_COMM,       ORIEL_OPT_GIN};
 
 static void show_options(const oriel_comm *comm, heap_rank *shown)
 {
@@ -448,6 +448,13 @@ static void describe_kernel(const device_report *report, double timeout, char *o
         break;
     case ORIEL_TROUBLE_POINTER:
         snprintf(out, len, "asked about a pointer that is in none of its operands and results");
+        break;
+    case ORIEL_TROUBLE_REACH:
+        snprintf(
+            out, len,
+            "addressed memory of rank %lld, which is on another machine: oriel_put, oriel_get, "
+            "signals and barriers reach it",
+            value);
         break;
     case ORIEL_TROUBLE_RANK:
         snprintf(out, len, "named rank %lld of %u", value, report->mine.n);

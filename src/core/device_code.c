@@ -326,6 +326,10 @@ static oriel_status find_all(const cu_module *modules, oriel_device_code *code)
     if (st == ORIEL_OK)
         st = find_function(modules[0], "oriel_kernel_end", &code->end);
     if (st == ORIEL_OK)
+        st = find_function(modules[0], "oriel_kernel_span_begin", &code->far_begin);
+    if (st == ORIEL_OK)
+        st = find_function(modules[0], "oriel_kernel_span_end", &code->far_end);
+    if (st == ORIEL_OK)
         st = find_function(modules[0], "oriel_span_begin", &code->span_begin);
     if (st == ORIEL_OK)
         st = find_function(modules[0], "oriel_span_compare", &code->span_compare);

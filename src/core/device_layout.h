@@ -215,7 +215,8 @@ typedef struct device_begin {
     /* Where the kernel finds everybody's buffers, [n][members] of them; its own ones, [n], if
      * it has copies; and where it is told that. */
     uint64_t peers, homes, staged;
-    uint64_t n; /* the first two are the call's send and recv as well */
+    uint64_t n;   /* the first two are the call's send and recv as well */
+    uint64_t far; /* bit per member: it is on another machine */
     device_buffer buffers[DEVICE_BUFFERS];
 } device_begin;
 

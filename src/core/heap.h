@@ -90,7 +90,7 @@ typedef struct heap_offer {
     uint64_t bytes;
 } heap_offer;
 
-enum { HEAP_EXPORTS = 512, HEAP_GPU_OPTIONS = 6 };
+enum { HEAP_EXPORTS = 512, HEAP_GPU_OPTIONS = 7 };
 
 /* What a member brings to an appointment, and what of its windows nobody needs any more: see
  * borrow.c. */

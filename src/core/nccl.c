@@ -6,6 +6,7 @@
 #include "base/config.h"
 #include "base/log.h"
 #include "base/sys.h"
+#include "core/gin.h"
 #include "core/nccl_ways.h"
 #include "core/register.h"
 
@@ -28,6 +29,17 @@ static int is_revoked(void *comm)
 oriel_nccl_wait oriel_nccl_patience(oriel_comm *comm, double seconds)
 {
     return (oriel_nccl_wait){.until = oriel_now() + seconds, .stops = is_revoked, .of = comm};
+}
+
+oriel_status oriel_nccl_note(oriel_comm *comm, oriel_status mine, char *why, size_t len)
+{
+    oriel_status st = oriel_comm_agree(comm, mine, oriel_config_number(ORIEL_OPT_INIT_TIMEOUT));
+
+    if (oriel_comm_aborted(comm))
+        return oriel_comm_failure(comm);
+    if (st != ORIEL_OK)
+        snprintf(why, len, "%s", oriel_last_error());
+    return ORIEL_OK;
 }
 
 void oriel_nccl_break(struct oriel_nccl *nccl)
@@ -113,7 +125,8 @@ static oriel_status register_heaps(oriel_comm *comm, struct oriel_nccl *nccl)
         at[i] = devices->ranks[i].heap.base;
         bytes[i] = devices->ranks[i].heap.bytes;
     }
-    st = oriel_nccl_links_register(&nccl->links, at, bytes, &wait, nccl->heaps);
+    st = oriel_nccl_links_register(&nccl->links, at, bytes, NCCL_WINDOW_SYMMETRIC, &wait,
+                                   nccl->heaps);
     for (int i = 0; i < comm->local_ranks; i++) {
         for (int r = 0; r < comm->size && st == ORIEL_OK; r++) {
             if (r != comm->first_rank + i)
@@ -153,8 +166,9 @@ oriel_status oriel_nccl_connect(oriel_comm *comm, oriel_status mine)
     st = open_links(comm, devices->nccl);
     if (st == ORIEL_OK)
         st = comm->wants_nccl ? register_heaps(comm, devices->nccl) : oriel_nccl_warm(comm);
-    if (st == ORIEL_OK && comm->wants_nccl)
-        st = oriel_nccl_ways_open(comm, devices->nccl);
+    if (st == ORIEL_OK)
+        st = comm->wants_nccl ? oriel_nccl_ways_open(comm, devices->nccl)
+                              : oriel_gin_open(comm, devices->nccl);
     atomic_store(&devices->nccl->spans, st == ORIEL_OK && !comm->wants_nccl);
     if (st == ORIEL_OK)
         return ORIEL_OK;
@@ -193,12 +207,14 @@ int oriel_nccl_close(oriel_comm *comm)
     good = nccl->parted && !atomic_load(&nccl->broken);
     oriel_rounds_close(nccl, good);
     oriel_nccl_ways_close(nccl, good);
+    oriel_gin_close(nccl, good);
     if (good)
         oriel_nccl_links_deregister(&nccl->links, nccl->heaps);
     ended = oriel_nccl_links_close(&nccl->links, good, CLOSE_S);
     nccl->lost = !ended;
     if (!ended)
         return 0;
+    oriel_gin_free(nccl);
     oriel_sys_now->release(nccl->heaps);
     oriel_sys_now->release(nccl);
     devices->nccl = NULL;

@@ -18,6 +18,7 @@ struct oriel_nccl {
     int parted;                   /* all ranks are done with them */
     struct oriel_rounds *rounds;  /* of the registrar: see register_nccl.c */
     struct oriel_nccl_ways *ways; /* see nccl_ways.h */
+    struct oriel_gin_links *gin;  /* see gin.h */
     _Atomic int spans;            /* connected between machines: calls may be on the way */
     int revoked;                  /* so many links have ended what they had on the GPUs */
     double trouble_at;            /* when NCCL first spoke of it; 0: never */
@@ -60,6 +61,9 @@ void oriel_nccl_leave_all(struct oriel_nccl *nccl);
 
 /* Collective over all ranks: connects each pair, so that no call has to wait for it. */
 oriel_status oriel_nccl_warm(oriel_comm *comm);
+/* Collective over processes: all have come to the same; `why` keeps the sentence, on all of them.
+ * Fails where the comm is revoked. */
+oriel_status oriel_nccl_note(oriel_comm *comm, oriel_status mine, char *why, size_t len);
 /* How long to wait for NCCL, and why not: the comm's timeout and its revocation. */
 oriel_nccl_wait oriel_nccl_patience(oriel_comm *comm, double seconds);
 

@@ -10,19 +10,6 @@
  * which waits for all ranks and so belongs here. */
 static const size_t first_counts[] = {1, 64 << 10, 1 << 20};
 
-/* All ranks have come to the same; `why` keeps the sentence, on all of them. Fails where the
- * comm is revoked. */
-static oriel_status note(oriel_comm *comm, oriel_status mine, char *why, size_t len)
-{
-    oriel_status st = oriel_comm_agree(comm, mine, oriel_config_number(ORIEL_OPT_INIT_TIMEOUT));
-
-    if (oriel_comm_aborted(comm))
-        return oriel_comm_failure(comm);
-    if (st != ORIEL_OK)
-        snprintf(why, len, "%s", oriel_last_error());
-    return ORIEL_OK;
-}
-
 /* ---- calls that the host launches ---------------------------------------------------------- */
 
 static oriel_status make_stream(const oriel_gpu *gpu, oriel_nccl_way *way)
@@ -152,35 +139,12 @@ static oriel_status check_lsa(const nccl_library *nccl)
                       nccl->version % 100);
 }
 
-static nccl_result start_devices(struct oriel_nccl *nccl, int barriers)
-{
-    nccl_device_needs needs = {.size = sizeof needs,
-                               .magic = NCCL_MAGIC,
-                               .version = NCCL_DEVICE_VERSION,
-                               .lsa_barriers = barriers};
-    const nccl_library *calls = nccl->links.nccl;
-    nccl_result result = calls->group_start();
-    nccl_result ended;
-
-    for (int i = 0; i < nccl->links.n && result == NCCL_SUCCESS; i++) {
-        cu_context back;
-
-        oriel_cu->context_push(nccl->links.links[i].gpu->context);
-        result = calls->dev_comm_create(nccl->links.links[i].comm, &needs, &nccl->ways->of[i].made);
-        oriel_cu->context_pop(&back);
-        if (result == NCCL_IN_PROGRESS)
-            result = NCCL_SUCCESS;
-    }
-    ended = calls->group_end();
-    return result != NCCL_SUCCESS ? result : ended;
-}
-
 /* What NCCL wrote is what this was made for. */
 static oriel_status describe_lsa(const oriel_comm *comm, struct oriel_nccl *nccl, int i,
                                  int barriers)
 {
     oriel_nccl_way *way = &nccl->ways->of[i];
-    const nccl_device_comm *made = &way->made;
+    const nccl_device_comm *made = &nccl->ways->made[i];
     cu_ptr stride = (cu_ptr)made->resource_window.stride << 32;
     int rank = comm->first_rank + i;
 
@@ -205,14 +169,12 @@ static oriel_status open_lsa(oriel_comm *comm, struct oriel_nccl *nccl)
 {
     oriel_nccl_wait wait = oriel_nccl_patience(comm, oriel_config_number(ORIEL_OPT_INIT_TIMEOUT));
     int barriers = ((const oriel_devices *)comm->devices)->ctas;
-    nccl_result result = start_devices(nccl, barriers);
-    oriel_status st;
+    nccl_device_needs needs = {.size = sizeof needs,
+                               .magic = NCCL_MAGIC,
+                               .version = NCCL_DEVICE_VERSION,
+                               .lsa_barriers = barriers};
+    oriel_status st = oriel_nccl_links_device(&nccl->links, &needs, &wait, nccl->ways->made);
 
-    if (result != NCCL_SUCCESS && result != NCCL_IN_PROGRESS)
-        st = oriel_nccl_check(nccl->links.nccl, NULL, result, "making a device communicator");
-    else
-        st = oriel_nccl_links_settle(&nccl->links, 0, nccl->links.n, "making a device communicator",
-                                     &wait);
     for (int i = 0; i < nccl->links.n && st == ORIEL_OK; i++)
         st = describe_lsa(comm, nccl, i, barriers);
     return st;
@@ -250,8 +212,11 @@ static oriel_nccl_ways *ways_new(int n)
         return NULL;
     ways->n = n;
     ways->of = oriel_sys_now->alloc((size_t)n * sizeof *ways->of);
-    if (ways->of != NULL)
+    ways->made = oriel_sys_now->alloc((size_t)n * sizeof *ways->made);
+    if (ways->of != NULL && ways->made != NULL)
         return ways;
+    oriel_sys_now->release(ways->of);
+    oriel_sys_now->release(ways->made);
     oriel_sys_now->release(ways);
     return NULL;
 }
@@ -263,15 +228,17 @@ oriel_status oriel_nccl_ways_open(oriel_comm *comm, struct oriel_nccl *nccl)
 
     if (ways == NULL)
         return oriel_fail(ORIEL_ERR_SYSTEM, "out of memory for NCCL's streams");
-    st = note(comm, check_calls(nccl->links.nccl), ways->no_calls, sizeof ways->no_calls);
+    st =
+        oriel_nccl_note(comm, check_calls(nccl->links.nccl), ways->no_calls, sizeof ways->no_calls);
     if (st == ORIEL_OK && ways->no_calls[0] == '\0')
         st = open_calls(comm, nccl);
     if (st == ORIEL_OK)
-        st = note(comm, check_lsa(nccl->links.nccl), ways->no_lsa, sizeof ways->no_lsa);
+        st = oriel_nccl_note(comm, check_lsa(nccl->links.nccl), ways->no_lsa, sizeof ways->no_lsa);
     if (st == ORIEL_OK && ways->no_lsa[0] == '\0')
-        st = note(comm, open_lsa(comm, nccl), ways->no_lsa, sizeof ways->no_lsa);
+        st = oriel_nccl_note(comm, open_lsa(comm, nccl), ways->no_lsa, sizeof ways->no_lsa);
     if (st == ORIEL_OK)
-        st = note(comm, find_multimem(nccl), ways->no_multimem, sizeof ways->no_multimem);
+        st =
+            oriel_nccl_note(comm, find_multimem(nccl), ways->no_multimem, sizeof ways->no_multimem);
     return st;
 }
 
@@ -286,8 +253,8 @@ void oriel_nccl_ways_close(struct oriel_nccl *nccl, int all)
         cu_context back;
 
         oriel_cu->context_push(nccl->links.links[i].gpu->context);
-        if (all && way->made.magic == NCCL_MAGIC)
-            nccl->links.nccl->dev_comm_destroy(nccl->links.links[i].comm, &way->made);
+        if (all && ways->made[i].magic == NCCL_MAGIC)
+            nccl->links.nccl->dev_comm_destroy(nccl->links.links[i].comm, &ways->made[i]);
         if (way->fork != NULL)
             oriel_cu->event_destroy(way->fork);
         if (way->join != NULL)
@@ -297,6 +264,7 @@ void oriel_nccl_ways_close(struct oriel_nccl *nccl, int all)
         oriel_cu->context_pop(&back);
     }
     oriel_sys_now->release(ways->of);
+    oriel_sys_now->release(ways->made);
     oriel_sys_now->release(ways);
     nccl->ways = NULL;
 }

@@ -9,15 +9,15 @@
 #include "fabric/nccl_device.h"
 
 typedef struct oriel_nccl_way {
-    cu_stream stream;      /* NCCL's kernels run here ... */
-    cu_event fork, join;   /* ... after the one and before the other */
-    device_via lsa;        /* window and barrier of the kernels that use them */
-    cu_ptr multimem;       /* where the heaps of all ranks are one; 0: nowhere */
-    nccl_device_comm made; /* what `lsa` is of */
+    cu_stream stream;    /* NCCL's kernels run here ... */
+    cu_event fork, join; /* ... after the one and before the other */
+    device_via lsa;      /* window and barrier of the kernels that use them */
+    cu_ptr multimem;     /* where the heaps of all ranks are one; 0: nowhere */
 } oriel_nccl_way;
 
 typedef struct oriel_nccl_ways {
-    oriel_nccl_way *of; /* per local rank */
+    oriel_nccl_way *of;     /* per local rank ... */
+    nccl_device_comm *made; /* ... what its `lsa` is of */
     int n;
     char no_calls[200], no_lsa[200], no_multimem[200]; /* why not; "": there is */
 } oriel_nccl_ways;

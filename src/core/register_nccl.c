@@ -363,7 +363,8 @@ static oriel_status register_set(oriel_comm *comm, struct oriel_rounds *rounds, 
         if (rounds->offered[k] != NULL)
             rounds->offered[k]->registered = 1; /* its memory is the set's now */
     }
-    return oriel_nccl_links_register(&devices->nccl->links, at, bytes, &wait, set->windows);
+    return oriel_nccl_links_register(&devices->nccl->links, at, bytes, NCCL_WINDOW_SYMMETRIC, &wait,
+                                     set->windows);
 }
 
 static int is_local(const oriel_comm *comm, int rank)

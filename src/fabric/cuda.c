@@ -3,6 +3,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "base/config.h"
 #include "base/sys.h"
 
 /* ---- devices ----------------------------------------------------------------------- */
@@ -30,6 +31,8 @@ static oriel_status check_device(oriel_gpu *gpu)
         st = attribute(gpu, CU_ATTRIBUTE_MAJOR, &major);
     if (st == ORIEL_OK)
         st = attribute(gpu, CU_ATTRIBUTE_MINOR, &minor);
+    if (st == ORIEL_OK)
+        st = attribute(gpu, CU_ATTRIBUTE_RDMA, &gpu->rdma);
     if (st != ORIEL_OK)
         return st;
     gpu->arch = 10 * major + minor;
@@ -123,7 +126,8 @@ static cu_allocation allocation_on(const oriel_gpu *gpu)
 {
     return (cu_allocation){.type = CU_ALLOCATION_PINNED,
                            .handle_types = CU_HANDLE_POSIX_FD,
-                           .location = {.type = CU_LOCATION_DEVICE, .id = gpu->device}};
+                           .location = {.type = CU_LOCATION_DEVICE, .id = gpu->device},
+                           .flags = {.rdma = gpu->rdma && oriel_config_number(ORIEL_OPT_GIN) > 0}};
 }
 
 /* Takes over memory->handle. */

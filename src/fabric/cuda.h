@@ -16,6 +16,7 @@ typedef struct oriel_gpu {
     cu_uuid uuid;
     int sms;
     int arch; /* 90 for sm_90 */
+    int rdma; /* NICs may reach its memory */
     int room; /* thread blocks that its holder may have on it at a time; see core/device.h */
     char name[64];
 } oriel_gpu;

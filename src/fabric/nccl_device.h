@@ -43,7 +43,62 @@ typedef struct nccl_device_comm {
     void *multimem;
     unsigned lsa_barrier_at; /* in the resource window, in units of NCCL_BUFFER_UNIT */
     int lsa_barriers;
-    char rest[1024];
+    char rail_barrier[8];
+    /* GIN, from 2.30.5 on: connections, one for each NIC of the rank ... */
+    unsigned char gin_connections;
+    unsigned char gin_types[4]; /* NCCL_GIN_PROXY ... */
+    void *gin_contexts[4];      /* ... in device memory */
+    int gin_signals, gin_counters;
+    char rest[928];
 } nccl_device_comm;
+
+/* ---- GIN: puts, gets and signals over the network ------------------------------------------- */
+
+enum {
+    NCCL_GIN_VERSION = 23005,
+    NCCL_GIN_NONE = 0,
+    NCCL_GIN_PROXY = 2, /* kernels queue what a thread of NCCL's on the host does */
+    NCCL_GIN_FULL = 1   /* connects each rank with each other */
+};
+
+/* The whole of ncclDevCommRequirements. */
+typedef struct nccl_gin_needs {
+    nccl_device_needs first;
+    _Bool force;
+    int contexts, signals, counters;
+    int connection; /* NCCL_GIN_FULL */
+    _Bool exclusive;
+    int depth;
+    int traffic_class; /* NCCL_UNDEFINED */
+    int world_barriers;
+    _Bool strong_signals, va_signals;
+} nccl_gin_needs;
+
+/* How ncclCommProperties begins; there is room for what follows. */
+typedef struct nccl_properties {
+    size_t size;
+    unsigned magic, version;
+    int rank, ranks, cuda_device, nvml_device;
+    _Bool device_api, multimem;
+    int gin_type; /* between all ranks */
+    char rest[64];
+} nccl_properties;
+
+/* The proxy's side of one context in device memory; longer in some versions. */
+typedef struct nccl_gin_proxy {
+    int ranks;
+    unsigned queue_size; /* a power of 2 */
+    cu_ptr queues;       /* [ranks][queue_size], each of 128 bytes: see oriel/kernel_gin.h */
+    cu_ptr posted;       /* [ranks]: how many, counted by kernels ... */
+    cu_ptr taken;        /* ... and of those that have been done, by the host */
+    cu_ptr counters, signals;
+} nccl_gin_proxy;
+
+/* What GIN needs of a window. */
+typedef struct nccl_gin_window {
+    nccl_window_head head;
+    unsigned at; /* in what the NIC knows, in units of NCCL_WINDOW_ALIGNMENT */
+    cu_ptr handles[4];
+} nccl_gin_window;
 
 #endif

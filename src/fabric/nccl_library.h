@@ -60,6 +60,7 @@ enum {
     NCCL_IN_PROGRESS = 7,
     NCCL_WINDOW_DEFAULT = 0,
     NCCL_WINDOW_SYMMETRIC = 1,
+    NCCL_WINDOW_ORDERED = 2, /* the network keeps the order of what it writes there */
     NCCL_WINDOW_ALIGNMENT = 4096,
     NCCL_UNDEFINED = (int)0x80000000,
     NCCL_SUM = 0,
@@ -120,6 +121,7 @@ enum {
     X(comm_revoke, ncclCommRevoke, (nccl_comm comm, int flags))                                    \
     X(lsa_pointer, ncclGetLsaDevicePointer,                                                        \
       (nccl_window window, size_t offset, int lsa_rank, void **at))                                \
+    X(comm_properties, ncclCommQueryProperties, (nccl_comm comm, void *properties))                \
     X(multimem_pointer, ncclGetLsaMultimemDevicePointer,                                           \
       (nccl_window window, size_t offset, void **at))                                              \
     X(dev_comm_create, ncclDevCommCreate, (nccl_comm comm, const void *needs, void *dev_comm))     \

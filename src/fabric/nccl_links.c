@@ -282,7 +282,7 @@ void oriel_nccl_memory_free(const nccl_library *nccl, const oriel_gpu *gpu, cu_p
 /* ---- windows ------------------------------------------------------------------------------ */
 
 static nccl_result register_all(const oriel_nccl_links *links, const cu_ptr *at,
-                                const size_t *bytes, nccl_window *windows)
+                                const size_t *bytes, int how, nccl_window *windows)
 {
     const nccl_library *nccl = links->nccl;
     nccl_result result = nccl->group_start();
@@ -293,7 +293,7 @@ static nccl_result register_all(const oriel_nccl_links *links, const cu_ptr *at,
 
         oriel_cu->context_push(links->links[i].gpu->context);
         result = nccl->window_register(links->links[i].comm, (void *)(uintptr_t)at[i], bytes[i],
-                                       &windows[i], NCCL_WINDOW_SYMMETRIC);
+                                       &windows[i], how);
         oriel_cu->context_pop(&back);
         if (result == NCCL_IN_PROGRESS)
             result = NCCL_SUCCESS;
@@ -316,13 +316,14 @@ static oriel_status check_windows(const oriel_nccl_links *links, const nccl_wind
 }
 
 oriel_status oriel_nccl_links_register(oriel_nccl_links *links, const cu_ptr *at,
-                                       const size_t *bytes, const oriel_nccl_wait *wait,
+                                       const size_t *bytes, int how, const oriel_nccl_wait *wait,
                                        nccl_window *windows_p)
 {
     oriel_status st;
 
     memset(windows_p, 0, (size_t)links->n * sizeof *windows_p);
-    st = settle_all(links, register_all(links, at, bytes, windows_p), "registering memory", wait);
+    st = settle_all(links, register_all(links, at, bytes, how, windows_p), "registering memory",
+                    wait);
     return st == ORIEL_OK ? check_windows(links, windows_p) : st;
 }
 
@@ -377,4 +378,34 @@ oriel_status oriel_nccl_links_pointer(const oriel_nccl_links *links, int i, nccl
     if (st == ORIEL_OK)
         *at_p = (cu_ptr)(uintptr_t)at;
     return st;
+}
+
+/* ---- the device side ----------------------------------------------------------------------- */
+
+static nccl_result make_devices(const oriel_nccl_links *links, const nccl_device_needs *needs,
+                                nccl_device_comm *made)
+{
+    const nccl_library *nccl = links->nccl;
+    nccl_result result = nccl->group_start();
+    nccl_result ended;
+
+    for (int i = 0; i < links->n && result == NCCL_SUCCESS; i++) {
+        cu_context back;
+
+        oriel_cu->context_push(links->links[i].gpu->context);
+        result = nccl->dev_comm_create(links->links[i].comm, needs, &made[i]);
+        oriel_cu->context_pop(&back);
+        if (result == NCCL_IN_PROGRESS)
+            result = NCCL_SUCCESS;
+    }
+    ended = nccl->group_end();
+    return result != NCCL_SUCCESS ? result : ended;
+}
+
+oriel_status oriel_nccl_links_device(oriel_nccl_links *links, const nccl_device_needs *needs,
+                                     const oriel_nccl_wait *wait, nccl_device_comm *made_p)
+{
+    memset(made_p, 0, (size_t)links->n * sizeof *made_p);
+    return settle_all(links, make_devices(links, needs, made_p), "making a device communicator",
+                      wait);
 }

@@ -7,7 +7,7 @@
 #include <pthread.h>
 
 #include "fabric/cuda.h"
-#include "fabric/nccl_library.h"
+#include "fabric/nccl_device.h"
 
 typedef struct oriel_nccl_link {
     nccl_comm comm;
@@ -57,15 +57,19 @@ oriel_status oriel_nccl_memory_create(const nccl_library *nccl, const oriel_gpu 
                                       cu_ptr *at_p);
 void oriel_nccl_memory_free(const nccl_library *nccl, const oriel_gpu *gpu, cu_ptr at);
 
-/* Collective over all ranks, in the same order: registers at[i], of bytes[i], for link i.
- * Before 2.30 sizes are the same on all ranks. */
+/* Collective over all ranks, in the same order: registers at[i], of bytes[i], for link i, as
+ * `how` says: NCCL_WINDOW_.... Before 2.30 sizes are the same on all ranks. */
 oriel_status oriel_nccl_links_register(oriel_nccl_links *links, const cu_ptr *at,
-                                       const size_t *bytes, const oriel_nccl_wait *wait,
+                                       const size_t *bytes, int how, const oriel_nccl_wait *wait,
                                        nccl_window *windows_p);
 /* Local: nobody touches them any more. NULL entries are skipped. */
 void oriel_nccl_links_deregister(oriel_nccl_links *links, const nccl_window *windows);
 /* Local: where link i sees what `rank` has registered in that window. */
 oriel_status oriel_nccl_links_pointer(const oriel_nccl_links *links, int i, nccl_window window,
                                       int rank, cu_ptr *at_p);
+
+/* Collective over all ranks: made_p[i] is the device side of link i. */
+oriel_status oriel_nccl_links_device(oriel_nccl_links *links, const nccl_device_needs *needs,
+                                     const oriel_nccl_wait *wait, nccl_device_comm *made_p);
 
 #endif

@@ -3,9 +3,9 @@
  *
  * Custom calls "oriel_all_reduce", "oriel_all_gather" and so on (platforms cpu and CUDA),
  * one name for each operation, for the reader of a program: all run the same
- * handlers. "oriel_op" is "oriel_kernel" for host functions, and "oriel_all_reduce_nccl"
- * is "oriel_all_reduce" by NCCL; graphs capture neither. Attributes, all i64 scalars but
- * the arrays:
+ * handlers. "oriel_op" is "oriel_kernel" for host functions, and in a world of several
+ * machines; "oriel_all_reduce_nccl" is "oriel_all_reduce" by NCCL; graphs capture neither.
+ * Attributes, all i64 scalars but the arrays:
  *   kind        enum oriel_kind
  *   groups      i64 array, ranks of all groups one after the other
  *   group_size  ranks in each group

@@ -1,5 +1,6 @@
 /* A libnccl.so.2 without a GPU, for tests of what is done when NCCL fails. FAKE_NCCL is a list
- * of what differs from a good one: "version=22707 polls=3 stuck=1 error=3 null=1 lsa=1 hang=1".
+ * of what differs from a good one: "version=22707 polls=3 stuck=1 error=3 null=1 lsa=1 hang=1
+ * gin=2 other=1".
  * fake_nccl_text tells what was called. */
 #include <stdint.h>
 #include <stdio.h>
@@ -7,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "fabric/nccl_library.h"
+#include "fabric/nccl_device.h"
 
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 
@@ -122,6 +123,34 @@ CALL(ncclGetLsaDevicePointer, (nccl_window window, size_t offset, int lsa_rank, 
 {
     *at = (void *)((uintptr_t)window + offset + ((uintptr_t)lsa_rank << 32));
     return NCCL_SUCCESS;
+}
+
+CALL(ncclCommQueryProperties, (nccl_comm comm, void *properties))
+{
+    ((nccl_properties *)properties)->gin_type = setting("gin=", NCCL_GIN_NONE);
+    return NCCL_SUCCESS;
+}
+
+/* other=1: laid out as by a version that nobody knows. */
+CALL(ncclDevCommCreate, (nccl_comm comm, const void *asked, void *dev_comm))
+{
+    const nccl_gin_needs *needs = asked;
+    nccl_device_comm *made = dev_comm;
+    int known = !setting("other=", 0);
+
+    note("signals", needs->signals);
+    note("contexts", needs->contexts);
+    note("connection", needs->connection);
+    note("traffic", needs->traffic_class == NCCL_UNDEFINED);
+    note("strong", needs->strong_signals && needs->va_signals && !needs->force);
+    *made = (nccl_device_comm){.magic = NCCL_MAGIC,
+                               .version = needs->first.version,
+                               .rank = comm->rank,
+                               .size = comm->size,
+                               .gin_connections = (unsigned char)known,
+                               .gin_types = {NCCL_GIN_PROXY},
+                               .gin_signals = needs->signals};
+    return NCCL_IN_PROGRESS;
 }
 
 nccl_team ncclTeamLsa(nccl_comm comm);

@@ -146,6 +146,22 @@ span_part() {
     mps_start
     MUST="row death" WANT=137 span span_killed 2 1 "$build/tests/span" killed
     mps_stop
+    with_mps_of_its_own gin_part
+}
+
+# Kernels of one's own between machines; what lacks, a NIC, tests/fake/gin.c stands for.
+gin_part() {
+    span gin_off 2 1 "$build/tests/gin" "$here/../.." refused "ORIEL_GIN is 0"
+    export ORIEL_GIN=1
+    span gin_none 2 1 "$build/tests/gin" "$here/../.." refused "finds no GIN"
+    export NCCL_RMA_PLUGIN="$build/tests/fake/libnccl-rma-test.so" GIN_TEST_DELAY_US=20000
+    span gin_2 2 1 "$build/tests/gin" "$here/../.." right
+    span gin_2x2 4 2 "$build/tests/gin" "$here/../.." right
+    span gin_ops_2x2 4 2 "$build/tests/ops" 1 1
+    span gin_stuck 2 1 "$build/tests/gin" "$here/../.." stuck
+    span gin_address_2x2 4 2 "$build/tests/gin" "$here/../.." address
+    unset ORIEL_GIN NCCL_RMA_PLUGIN GIN_TEST_DELAY_US
+    try gin_one_machine "$build/oriel" run -n 2 -- "$build/tests/gin" "$here/../.." right
 }
 
 with_mps_of_its_own() {
@@ -287,6 +303,9 @@ nccl_jax_part() {
     # As two machines.
     jax_span jax_span_2 jax_ops.py
     XLA_FLAGS=--xla_gpu_graph_min_graph_size=1 jax_span jax_span_graphs_2 jax_replay.py 40
+    export ORIEL_GIN=1 NCCL_RMA_PLUGIN="$build/tests/fake/libnccl-rma-test.so" GIN_TEST_DELAY_US=20000
+    jax_span jax_gin_2 jax_gin.py
+    unset ORIEL_GIN NCCL_RMA_PLUGIN GIN_TEST_DELAY_US
 }
 
 # random RANKS SEED: compared with what random_on_cpu has found.

@@ -1,5 +1,7 @@
 /* Apart from the launcher: a kernel's file knows oriel/kernel.h alone. */
 #include "kernels/litmus.cu"
+#define PART 24
+#include "kernels/machines.cu"
 #include "support/litmus.h"
 
 #define ENTRY(name)                                                                                \
@@ -13,6 +15,10 @@ ENTRY(signals)
 ENTRY(atomics)
 ENTRY(team_sync)
 ENTRY(causality)
+ENTRY(passing)
+ENTRY(third_party)
+ENTRY(barriers)
+ENTRY(gets)
 
 const struct litmus litmus_list[] = {
     {"message_passing", oriel_entry_message_passing},
@@ -21,6 +27,10 @@ const struct litmus litmus_list[] = {
     {"atomics", oriel_entry_atomics},
     {"team_sync", oriel_entry_team_sync},
     {"causality", oriel_entry_causality},
+    {"passing", oriel_entry_passing},
+    {"third_party", oriel_entry_third_party},
+    {"barriers", oriel_entry_barriers},
+    {"gets", oriel_entry_gets},
 };
 const int litmus_count = sizeof litmus_list / sizeof *litmus_list;
 

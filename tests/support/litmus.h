@@ -1,4 +1,4 @@
-/* The kernels of tests/kernels/litmus.cu, compiled with this build's flags. */
+/* The kernels of tests/kernels/litmus.cu and machines.cu, compiled with this build's flags. */
 #ifndef TESTS_SUPPORT_LITMUS_H
 #define TESTS_SUPPORT_LITMUS_H
 

@@ -9,7 +9,7 @@
 
 #include "base/config.h"
 #include "base/sys.h"
-#include "fabric/nccl_links.h"
+#include "fabric/nccl_gin.h"
 #include "support/fakes.h"
 
 static const oriel_gpu gpu = {.ordinal = 0, .name = "fake"};
@@ -73,7 +73,9 @@ static void test_good(void **state)
     assert_int_equal(open_two(5, &links), ORIEL_OK);
     assert_string_equal(called, "create 2\nctas 30\nblocking 0\ncreate 3\nctas 30\nblocking 0\n");
     assert_string_equal(getenv("NCCL_MULTI_RANK_GPU_ENABLE"), "1");
-    assert_int_equal(oriel_nccl_links_register(&links, at, bytes, &wait, windows), ORIEL_OK);
+    assert_int_equal(
+        oriel_nccl_links_register(&links, at, bytes, NCCL_WINDOW_SYMMETRIC, &wait, windows),
+        ORIEL_OK);
     assert_int_equal(oriel_nccl_links_pointer(&links, 1, windows[1], 0, &seen), ORIEL_OK);
     assert_true(seen == at[1]);
     assert_int_equal(oriel_nccl_links_pointer(&links, 1, windows[1], 3, &seen), ORIEL_OK);
@@ -123,15 +125,63 @@ static void test_no_symmetric_memory(void **state)
     (void)state;
     behave("null=1");
     assert_int_equal(open_two(5, &links), ORIEL_OK);
-    assert_int_equal(oriel_nccl_links_register(&links, at, bytes, &wait, windows),
-                     ORIEL_ERR_UNSUPPORTED);
+    assert_int_equal(
+        oriel_nccl_links_register(&links, at, bytes, NCCL_WINDOW_SYMMETRIC, &wait, windows),
+        ORIEL_ERR_UNSUPPORTED);
     says("NCCL has no symmetric memory for rank 2: it gave no window");
     behave("lsa=2");
-    assert_int_equal(oriel_nccl_links_register(&links, at, bytes, &wait, windows), ORIEL_OK);
+    assert_int_equal(
+        oriel_nccl_links_register(&links, at, bytes, NCCL_WINDOW_SYMMETRIC, &wait, windows),
+        ORIEL_OK);
     assert_int_equal(oriel_nccl_links_pointer(&links, 0, windows[0], 3, &seen), ORIEL_OK);
     assert_int_equal(oriel_nccl_links_pointer(&links, 0, windows[0], 1, &seen),
                      ORIEL_ERR_UNSUPPORTED);
     says("rank 2 does not reach the memory of rank 1: NCCL finds 2 of 4 ranks within reach");
+    assert_int_equal(oriel_nccl_links_close(&links, 1, 5), 1);
+}
+
+/* Which of what it needs lacks. */
+static void test_no_gin(void **state)
+{
+    oriel_nccl_links links;
+    nccl_library *table;
+    int version;
+
+    (void)state;
+    behave("");
+    assert_int_equal(open_two(5, &links), ORIEL_OK);
+    assert_int_equal(oriel_nccl_gin_check(&links), ORIEL_ERR_UNSUPPORTED);
+    says("finds no GIN between all ranks: each machine needs an RDMA NIC");
+    behave("gin=3");
+    assert_int_equal(oriel_nccl_gin_check(&links), ORIEL_ERR_UNSUPPORTED);
+    says("has GIN of type 3 here, kernels use the proxy's: set NCCL_GIN_TYPE=2 on all");
+    table = (nccl_library *)(uintptr_t)links.nccl;
+    version = table->version;
+    table->version = 23004;
+    assert_int_equal(oriel_nccl_gin_check(&links), ORIEL_ERR_UNSUPPORTED);
+    says("GIN is used from NCCL 2.30.5 on;");
+    says("is 2.30.4");
+    table->version = version;
+    assert_int_equal(oriel_nccl_links_close(&links, 1, 5), 1);
+}
+
+static void test_gin(void **state)
+{
+    oriel_nccl_wait wait = seconds(5);
+    nccl_device_comm made[2];
+    oriel_nccl_links links;
+
+    (void)state;
+    behave("gin=2");
+    assert_int_equal(open_two(5, &links), ORIEL_OK);
+    assert_int_equal(oriel_nccl_gin_check(&links), ORIEL_OK);
+    behave("gin=2 polls=3");
+    assert_int_equal(oriel_nccl_gin_open(&links, 128, &wait, made), ORIEL_OK);
+    assert_int_equal(made[1].rank, 3);
+    assert_non_null(strstr(called, "signals 128\ncontexts 1\nconnection 1\ntraffic 1\nstrong 1\n"));
+    behave("gin=2 other=1");
+    assert_int_equal(oriel_nccl_gin_open(&links, 128, &wait, made), ORIEL_ERR_UNSUPPORTED);
+    says("lays its device side out in another way than 2.30.5");
     assert_int_equal(oriel_nccl_links_close(&links, 1, 5), 1);
 }
 
@@ -170,6 +220,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_too_old),     cmocka_unit_test(test_good),
         cmocka_unit_test(test_never_ready), cmocka_unit_test(test_no_symmetric_memory),
+        cmocka_unit_test(test_no_gin),      cmocka_unit_test(test_gin),
         cmocka_unit_test(test_before_2_30), cmocka_unit_test(test_no_end),
     };
 

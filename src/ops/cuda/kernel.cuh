@@ -164,4 +164,46 @@ DEVICE void kernel_end(const device_call &c, const device_end &e)
         poison_result(e.results[i]);
 }
 
+/* ---- groups that span machines -------------------------------------------------------------- */
+
+/* All ask for the same: span_compare was before. Others are met in the kernel itself, which
+ * always has copies: the network reaches the arenas alone. */
+DEVICE void kernel_span_begin(const device_call &c, const device_begin &b)
+{
+    bool fine = load_relaxed(&own_table(c)->error) == DEVICE_FINE;
+
+    FOR_PART(i, b.n * c.n)
+    {
+        uint32_t member = (uint32_t)(i % c.n);
+        char *copy = (char *)arena_of(c, b, member) + b.buffers[i / c.n].at;
+
+        ((char **)b.peers)[i] = b.far >> member & 1 ? nullptr : copy;
+    }
+    FOR_PART(k, b.n)
+    {
+        ((uint64_t *)b.homes)[k] = b.buffers[k].address;
+    }
+    if (THREAD == 0)
+        *(uint64_t *)b.staged = fine ? b.homes : DEVICE_NOT_MET;
+}
+
+/* The kernel's last barrier was its meeting with the others. */
+DEVICE void kernel_span_end(const device_call &c, const device_end &e)
+{
+    device_arena *own = (device_arena *)e.arena;
+    uint32_t said = load_relaxed(&own->error);
+    uint32_t error = load_relaxed(&own_table(c)->error);
+    bool met = *(const uint64_t *)e.staged != DEVICE_NOT_MET;
+
+    if (said != 0 && THREAD == 0)
+        hear(c, said);
+    if (__syncthreads_or(said != 0 || error != DEVICE_FINE || !met)) {
+        say_revoked(c);
+        for (uint64_t i = 0; i < e.n; i++)
+            poison_result(e.results[i]);
+        return;
+    }
+    clear(own);
+}
+
 #endif

@@ -5,6 +5,8 @@
  *   the kernel, which copies operands in and results out if need be
  *   oriel_kernel_end: a meeting, after which nobody touches the buffers; results are poisoned
  *   if anybody failed
+ * On a group that spans machines always on copies, which are all that the network reaches: the
+ * members compare what they ask for as in any call there (span.c), and meet in the kernel.
  * A rank's calls are in order, so one arena serves all. */
 #include <pthread.h>
 #include <stdio.h>
@@ -15,7 +17,7 @@
 #include "ops/cuda/launch.h"
 #include "ops/reduce.h"
 
-/* The arena: a device_arena, frames, then buffers. */
+/* The arena: a device_arena, frames, an oriel_gin, then buffers. */
 enum { FRAMES_AT = 4096, BUFFERS_AT = 4 << 20, LINE = 256 };
 /* One for each member, and some to clear and fill tables with. */
 enum { MEETING_THREADS = 128 };
@@ -145,12 +147,23 @@ static size_t bytes_of(const kernel_buffer *buffer)
     return buffer->count << oriel_dtype_shift(buffer->dtype);
 }
 
-/* Where local rank `own` sees that of `rank`. */
+/* Where local rank `own` sees that of `rank`; 0: on another machine. */
 static cu_ptr arena_of(const oriel_comm *comm, int own, int rank)
 {
     const oriel_devices *devices = comm->devices;
+    cu_ptr heap = oriel_heap_seen(comm, own, rank);
 
-    return oriel_heap_seen(comm, own, rank) + devices->arena_at;
+    return heap != 0 ? heap + devices->arena_at : 0;
+}
+
+/* A bit for each member on another machine. */
+static uint64_t far_members(const oriel_group *group, int rank)
+{
+    uint64_t far = 0;
+
+    for (int r = 0; r < group->n; r++)
+        far |= (uint64_t)(arena_of(group->comm, rank, group->ranks[r]) == 0) << r;
+    return far;
 }
 
 /* Where the buffers' copies are; how long the arena must be. The same on all members, who
@@ -210,10 +223,11 @@ static oriel_status describe_buffers(const oriel_group *group, int rank, oriel_k
     const oriel_devices *devices = group->comm->devices;
     size_t bytes = lay_out(call);
     int fits = bytes <= devices->arena_bytes;
-    int direct = group->comm->heap.header->direct && are_apart(call);
+    int direct = group->comm->heap.header->direct && are_apart(call) && !group->spans;
 
     begin->arena_at = devices->arena_at;
     begin->n = (uint64_t)call->num_buffers;
+    begin->far = far_members(group, rank);
     if (direct)
         find_windows(group, rank, call, stream, begin->buffers);
     for (int i = 0; i < call->num_buffers; i++) {
@@ -224,7 +238,7 @@ static oriel_status describe_buffers(const oriel_group *group, int rank, oriel_k
     if (!direct && !fits)
         return oriel_fail(ORIEL_ERR_NO_RESOURCE,
                           "kernel %s needs %zu bytes for copies of its operands and results, which "
-                          "others cannot map as they are; ORIEL_GPU_ARENA is %zu",
+                          "others cannot reach as they are; ORIEL_GPU_ARENA is %zu",
                           call->kernel->name, bytes, devices->arena_bytes);
     *flags_p = (direct ? DEVICE_DIRECT : 0u) | (fits ? 0u : DEVICE_NO_STAGE);
     return ORIEL_OK;
@@ -244,7 +258,7 @@ static device_frame *find_frame(const oriel_device_rank *self, const oriel_group
 
 /* Where the parts of a frame lie; the word that says whether it is staged comes first. */
 struct parts {
-    size_t buffers, peers, homes, boards, values, bytes;
+    size_t buffers, peers, homes, boards, values, world, bytes;
 };
 
 static struct parts parts_of(const oriel_kernel_call *call, int n)
@@ -257,7 +271,8 @@ static struct parts parts_of(const oriel_kernel_call *call, int n)
     at.homes = at.peers + count * (size_t)n * sizeof(void *);
     at.boards = at.homes + count * sizeof(void *);
     at.values = at.boards + (size_t)n * sizeof(void *);
-    at.bytes = (at.values + (size_t)call->num_values * sizeof(int64_t) + LINE) / LINE * LINE;
+    at.world = at.values + (size_t)call->num_values * sizeof(int64_t);
+    at.bytes = (at.world + (size_t)n * sizeof(uint16_t) + LINE) / LINE * LINE;
     return at;
 }
 
@@ -275,9 +290,12 @@ static oriel_frame fill_frame(const oriel_group *group, int rank, const oriel_ke
     cu_ptr own = arena_of(comm, rank, rank);
     oriel_buffer *buffers = (oriel_buffer *)(void *)(out + parts->buffers);
     void **boards = (void **)(void *)(out + parts->boards);
+    uint16_t *world = (uint16_t *)(void *)(out + parts->world);
 
-    for (int r = 0; r < group->n; r++)
+    for (int r = 0; r < group->n; r++) {
         boards[r] = at_device(arena_of(comm, rank, group->ranks[r]));
+        world[r] = (uint16_t)group->ranks[r];
+    }
     for (int i = 0; i < call->num_buffers; i++)
         buffers[i] = (oriel_buffer){
             .bytes = bytes_of(&call->buffers[i]),
@@ -296,7 +314,9 @@ static oriel_frame fill_frame(const oriel_group *group, int rank, const oriel_ke
         .gone = at_device(self_of(comm, rank)->heap.base + offsetof(device_table, error)),
         .sync = at_device(own + offsetof(device_arena, sync)),
         .limit_ns = (uint64_t)(comm->timeout * 1e9),
-        .staged = at_device(at)};
+        .staged = at_device(at),
+        .gin = group->spans ? at_device(own + ORIEL_GIN_AT) : NULL,
+        .world = at_device(at + parts->world)};
 }
 
 static oriel_status add_frame(const oriel_group *group, int rank, const oriel_kernel_call *call)
@@ -308,7 +328,7 @@ static oriel_status add_frame(const oriel_group *group, int rank, const oriel_ke
     char *text;
     oriel_status st;
 
-    if (FRAMES_AT + self->frames_used + parts.bytes > BUFFERS_AT)
+    if (FRAMES_AT + self->frames_used + parts.bytes > ORIEL_GIN_AT)
         return oriel_fail(ORIEL_ERR_NO_RESOURCE, "too many different calls of kernels on a GPU");
     frame = oriel_sys_now->alloc(sizeof *frame);
     text = oriel_sys_now->alloc(parts.bytes);
@@ -371,8 +391,9 @@ oriel_status oriel_kernel_on_prepare(oriel_group *group, int rank, oriel_kernel_
     cu_context back;
     oriel_status st;
 
-    if (group->spans)
-        return oriel_span_refuse(group, call);
+    st = oriel_span_check(group, call);
+    if (st != ORIEL_OK)
+        return st;
     if (call->kernel->op != NULL)
         return oriel_op_on_prepare(group, rank, call);
     oriel_cu->context_push(self_of(group->comm, rank)->gpu->context);
@@ -381,8 +402,9 @@ oriel_status oriel_kernel_on_prepare(oriel_group *group, int rank, oriel_kernel_
     return st;
 }
 
-static oriel_status launch_end(const oriel_device_rank *self, cu_ptr arena, cu_ptr staged,
-                               const oriel_kernel_call *call, device_call *meeting, void *stream)
+static oriel_status launch_end(const oriel_device_rank *self, cu_function function, cu_ptr arena,
+                               cu_ptr staged, const oriel_kernel_call *call, device_call *meeting,
+                               void *stream)
 {
     device_end end = {.arena = arena, .staged = staged};
     void *params[] = {meeting, &end};
@@ -396,7 +418,7 @@ static oriel_status launch_end(const oriel_device_rank *self, cu_ptr arena, cu_p
         oriel_poison(result->poison, sizeof result->poison / oriel_dtype_size(buffer->dtype),
                      buffer->dtype);
     }
-    return oriel_launch_start(self, self->code->end, 1, MEETING_THREADS, 1, params, stream);
+    return oriel_launch_start(self, function, 1, MEETING_THREADS, 1, params, stream);
 }
 
 /* The first two buffers need no place of their own: enter() exchanges two. */
@@ -426,12 +448,17 @@ static oriel_status put_on(oriel_group *group, int rank, oriel_kernel_call *call
     meeting.flags = (meeting.flags & ~(uint32_t)DEVICE_DIRECT) | plan->flags;
     self->last_stream = stream;
     self->last_early = 0;
-    st = oriel_launch_start(self, self->code->begin, 1, MEETING_THREADS, 1, begin, stream);
+    if (group->spans)
+        st = oriel_span_meet(group, rank, &meeting, stream);
+    if (st == ORIEL_OK)
+        st = oriel_launch_start(self, group->spans ? self->code->far_begin : self->code->begin, 1,
+                                MEETING_THREADS, !group->spans, begin, stream);
     if (st == ORIEL_OK)
         st = oriel_launch_start(self, plan->code.function, (unsigned)devices->kernel_ctas,
                                 plan->code.threads, 1, params, stream);
-    return st == ORIEL_OK ? launch_end(self, arena_of(group->comm, rank, rank), plan->frame->at,
-                                       call, &meeting, stream)
+    return st == ORIEL_OK ? launch_end(self, group->spans ? self->code->far_end : self->code->end,
+                                       arena_of(group->comm, rank, rank), plan->frame->at, call,
+                                       &meeting, stream)
                           : st;
 }
 
@@ -443,8 +470,9 @@ oriel_status oriel_kernel_on_launch(oriel_group *group, int rank, oriel_kernel_c
     cu_context back;
     oriel_status st;
 
-    if (group->spans)
-        return oriel_span_refuse(group, call);
+    st = oriel_span_check(group, call);
+    if (st != ORIEL_OK)
+        return st;
     if (call->kernel->op != NULL)
         return oriel_op_on_launch(group, rank, call, stream);
     oriel_cu->context_push(self_of(comm, rank)->gpu->context);

@@ -85,6 +85,17 @@ extern "C" __global__ void BOUNDS oriel_kernel_end(const __grid_constant__ devic
     follow(c);
     kernel_end(c, e);
 }
+extern "C" __global__ void BOUNDS oriel_kernel_span_begin(const __grid_constant__ device_call c,
+                                                          const __grid_constant__ device_begin b)
+{
+    kernel_span_begin(c, b);
+}
+extern "C" __global__ void BOUNDS oriel_kernel_span_end(const __grid_constant__ device_call c,
+                                                        const __grid_constant__ device_end e)
+{
+    follow(c);
+    kernel_span_end(c, e);
+}
 extern "C" __global__ void BOUNDS oriel_span_begin(const __grid_constant__ device_call c,
                                                    device_record *at)
 {

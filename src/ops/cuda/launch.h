@@ -37,8 +37,11 @@ void oriel_launch_fill(const oriel_group *group, int rank, const oriel_op *op,
 /* A checked call, as oriel_launch; `ragged` NULL for all others. */
 oriel_status oriel_span_launch(oriel_group *group, int rank, const oriel_op *op,
                                const oriel_ragged_on *ragged, void *stream);
-/* That kernels and host functions are not for such groups yet. */
-oriel_status oriel_span_refuse(const oriel_group *group, const oriel_kernel_call *call);
+/* Whether a kernel or host function can run on the group, if it spans machines. */
+oriel_status oriel_span_check(const oriel_group *group, const oriel_kernel_call *call);
+/* In the rank's context: all have come, with the same call, or what follows on the stream finds
+ * an error in the rank's table. `call` has no buffers. */
+oriel_status oriel_span_meet(oriel_group *group, int rank, const device_call *call, void *stream);
 
 /* ---- kernels of one's own (kernel_on.c) -------------------------------------------------- */
 

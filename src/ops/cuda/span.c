@@ -6,6 +6,7 @@
  * for NCCL to put its work on the stream. */
 #include "ops/cuda/span.h"
 
+#include "core/gin.h"
 #include "core/hash.h"
 #include "core/nvtx.h"
 
@@ -107,18 +108,23 @@ static oriel_status find_line(oriel_span *span)
     return st;
 }
 
-/* As variant.c says of NCCL's calls. */
+/* As variant.c says of NCCL's calls. And a kernel of one's own that a graph replayed was seen to
+ * wait for the network in vain, where that moved data by copies of the driver. */
 static oriel_status check_capture(const oriel_span *span)
 {
     int ranks = span->group->comm->local_ranks;
     int captured = 0;
-    oriel_status st = ranks > 1
+    int kernel = span->op->kind == ORIEL_KIND_KERNEL;
+    oriel_status st = ranks > 1 || kernel
                           ? oriel_cuda_check(oriel_cu->stream_captured(span->stream, &captured),
                                              "asking a stream")
                           : ORIEL_OK;
 
     if (st != ORIEL_OK || !captured)
         return st;
+    if (kernel)
+        return oriel_fail(ORIEL_ERR_UNSUPPORTED,
+                          "a kernel on a group that spans machines cannot be captured in a graph");
     return oriel_fail(ORIEL_ERR_UNSUPPORTED,
                       "%s on a group that spans machines, captured in a graph, needs processes of "
                       "one rank, and this one has %d: start one for each GPU, or switch graphs "
@@ -126,11 +132,11 @@ static oriel_status check_capture(const oriel_span *span)
                       oriel_kind_name(span->op->kind), ranks);
 }
 
-static oriel_status plan(oriel_span *span, const oriel_record *record)
+/* Where this member stands, and what it has for the call. */
+static oriel_status place(oriel_span *span)
 {
     const oriel_comm *comm = span->group->comm;
     const oriel_devices *devices = comm->devices;
-    oriel_status st;
 
     span->self = &devices->ranks[span->rank - comm->first_rank];
     span->nccl = oriel_nccl_calls(comm);
@@ -145,12 +151,20 @@ static oriel_status plan(oriel_span *span, const oriel_record *record)
     span->room_bytes = devices->arena_bytes - ROOM_AT - SPAN_HEAD;
     if (span->nccl == NULL)
         return oriel_fail(ORIEL_ERR_UNSUPPORTED, "the comm has no NCCL communicator");
+    return check_capture(span);
+}
+
+static oriel_status plan(oriel_span *span, const oriel_record *record)
+{
+    oriel_status st = place(span);
+
+    if (st != ORIEL_OK)
+        return st;
     oriel_launch_fill(span->group, span->rank, span->op, record, span->ragged, &span->call);
     /* Chunks are counted by this member's rows: all must have as many. */
     if (span->ragged != NULL)
         span->call.hash ^= (uint32_t)oriel_mix(span->ragged->send_rows + 1);
-    st = check_capture(span);
-    return st == ORIEL_OK ? find_line(span) : st;
+    return find_line(span);
 }
 
 static oriel_status put_on(oriel_span *span)
@@ -192,10 +206,26 @@ oriel_status oriel_span_launch(oriel_group *group, int rank, const oriel_op *op,
     return st;
 }
 
-oriel_status oriel_span_refuse(const oriel_group *group, const oriel_kernel_call *call)
+/* The verdict comes at once: what follows has deadlines of its own. */
+oriel_status oriel_span_meet(oriel_group *group, int rank, const device_call *call, void *stream)
 {
-    return oriel_fail(ORIEL_ERR_UNSUPPORTED,
-                      "%s on a group of %d ranks that spans machines: kernels and functions of "
-                      "one's own need members that reach each other's memory",
-                      call->kernel->name, group->n);
+    static const oriel_op op = {.kind = ORIEL_KIND_KERNEL};
+    oriel_span span = {.group = group, .rank = rank, .op = &op, .stream = stream, .call = *call};
+    oriel_status st = place(&span);
+
+    if (st == ORIEL_OK)
+        st = meet(&span);
+    return st == ORIEL_OK ? judge(&span) : st;
+}
+
+oriel_status oriel_span_check(const oriel_group *group, const oriel_kernel_call *call)
+{
+    const char *missing = call->kernel->op != NULL
+                              ? "host functions need members that reach each other's memory"
+                              : oriel_gin_missing(group->comm);
+
+    if (!group->spans || missing == NULL)
+        return ORIEL_OK;
+    return oriel_fail(ORIEL_ERR_UNSUPPORTED, "%s on a group of %d ranks that spans machines: %s",
+                      call->kernel->name, group->n, missing);
 }
