@@ -170,6 +170,8 @@ static int run_processes(oriel_job *job, const oriel_inherited *inherited, const
         fprintf(stderr, "oriel run: cannot prepare the processes: %s\n", strerror(errno));
         return ORIEL_EXIT_FAILED;
     }
+    job->store = store;
+    job->secret = secret;
     oriel_job_start(job, &spawner);
     code = oriel_job_supervise(job);
     oriel_spawner_destroy(&spawner);
