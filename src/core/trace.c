@@ -110,6 +110,14 @@ static int is_open(const heap_trace *entry)
     return atomic_load(&entry->state) < TRACE_DONE;
 }
 
+int oriel_trace_waits_for(const oriel_comm *comm, int rank)
+{
+    uint64_t sequence;
+    const heap_trace *entry = last_entry(comm, rank, &sequence);
+
+    return sequence > 0 && is_open(entry) ? atomic_load(&entry->waits_for) : -1;
+}
+
 int64_t oriel_comm_awaited(const oriel_comm *comm)
 {
     int end = comm->first_rank + comm->local_ranks;
@@ -120,12 +128,12 @@ int64_t oriel_comm_awaited(const oriel_comm *comm)
     for (int rank = 0; rank < comm->size; rank++) {
         const heap_trace *entry = last_entry(comm, rank, &sequence);
         int here = rank >= comm->first_rank && rank < end;
-        int to = atomic_load(&entry->waits_for);
+        int to = oriel_trace_waits_for(comm, rank);
 
         if (here && sequence > 0 && is_open(entry))
             return -1;
         begun += here ? (int64_t)sequence : 0;
-        awaited |= !here && sequence > 0 && is_open(entry) && to >= comm->first_rank && to < end;
+        awaited |= !here && to >= comm->first_rank && to < end;
     }
     return awaited ? begun : -1;
 }

@@ -78,15 +78,20 @@ differing_cell(const oriel_request *request, int rank)
     return NULL;
 }
 
+double oriel_verdict_patience(const oriel_comm *comm)
+{
+    return comm->warn_after < comm->timeout / 2 ? comm->warn_after : comm->timeout / 2;
+}
+
 /* Must be so at two looks in a row. Independent calls may start in any order, so
- * for a while this is nothing unusual: looks begin when the warnings do. */
+ * for a while this is nothing unusual. */
 static int differs(oriel_request *request, double now)
 {
     int rank = missing_rank(request);
 
     if (now < request->compare_at || request->state != REQUEST_ARRIVED || rank < 0)
         return 0;
-    request->compare_at = now + request->comm->warn_after / 4;
+    request->compare_at = now + oriel_verdict_patience(request->comm) / 4;
     request->suspicions = differing_cell(request, rank) != NULL ? request->suspicions + 1 : 0;
     return request->suspicions >= 2;
 }
@@ -189,6 +194,35 @@ void oriel_verdict_differ(const oriel_request *request, int index)
                      request->rank, rank, text);
 }
 
+/* Whether `rank` waits, in its last operation, for this one, or for others that do. */
+static int waits_for_us(const oriel_request *request, int rank)
+{
+    for (int i = 0; i < request->comm->size && rank >= 0; i++) {
+        rank = oriel_trace_waits_for(request->comm, rank);
+        if (rank == request->rank)
+            return 1;
+    }
+    return 0;
+}
+
+static void abort_late(const oriel_request *request, int rank)
+{
+    oriel_comm *comm = request->comm;
+    char mine[128];
+    char last[200];
+
+    oriel_trace_describe(comm, rank, last, sizeof last);
+    describe_record(comm, &request->record, mine, sizeof mine);
+    if (waits_for_us(request, rank))
+        oriel_comm_abort(comm, ORIEL_ERR_TIMEOUT, rank, process_of(comm, rank),
+                         "ranks %d and %d wait for each other: rank %d in %s; rank %d: %s; do they "
+                         "run the same program?",
+                         request->rank, rank, request->rank, mine, rank, last);
+    oriel_comm_abort(comm, ORIEL_ERR_TIMEOUT, rank, process_of(comm, rank),
+                     "rank %d (process %d) did not come within %.1f s; %s", rank,
+                     process_of(comm, rank), comm->timeout, last);
+}
+
 void oriel_verdict_abort(const oriel_request *request, int why)
 {
     oriel_comm *comm = request->comm;
@@ -208,12 +242,8 @@ void oriel_verdict_abort(const oriel_request *request, int why)
         oriel_comm_abort(comm, ORIEL_ERR_TIMEOUT, rank, process, "%s, after %.1f s", last,
                          comm->timeout);
     }
-    if (why == VERDICT_LATE && rank >= 0) {
-        oriel_trace_describe(comm, rank, last, sizeof last);
-        oriel_comm_abort(comm, ORIEL_ERR_TIMEOUT, rank, process,
-                         "rank %d (process %d) did not come within %.1f s; %s", rank, process,
-                         comm->timeout, last);
-    }
+    if (why == VERDICT_LATE && rank >= 0)
+        abort_late(request, rank);
     if (why == VERDICT_LATE && rank < 0 && request->state > REQUEST_ENTER)
         oriel_comm_abort(comm, ORIEL_ERR_TIMEOUT, -1, -1,
                          "all ranks came, but the transfer took more than %.1f s", comm->timeout);
@@ -261,6 +291,10 @@ oriel_status oriel_verdict_revoked(const oriel_request *request)
     if (record == NULL)
         return oriel_fail(ORIEL_ERR_REVOKED, "%s on rank %d (process %d): the comm was revoked",
                           what, request->rank, request->comm->process);
+    if (request->stillborn)
+        return oriel_fail(ORIEL_ERR_REVOKED, "%s on rank %d (process %d): the comm was revoked: %s",
+                          what, request->rank, request->comm->process, record->text);
+    atomic_store(&request->comm->heap.ranks[request->rank].told, 1);
     if (record->code != ORIEL_ERR_PEER || record->process < 0)
         return oriel_fail((oriel_status)record->code, "%s on rank %d (process %d): %s", what,
                           request->rank, request->comm->process, record->text);
