@@ -38,12 +38,15 @@ def kernel(path, *, defines=None, flags=()):
     under grad where a rule was given: see Kernel.defvjp.
     """
     source = _source.read(path, defines, flags)
+    built = _build.for_host(source)
     try:
-        library = ctypes.CDLL(str(_build.for_host(source)))
+        library = ctypes.CDLL(str(built))
     except OSError as error:
         raise _lib.OrielError(
             f"{source.path} compiles, but cannot be loaded: {error}", _lib.Status.INVALID
         ) from None
+    finally:
+        _build.release(built)
     kernels = {}
     for signature in source.signatures:
         number = source.number(signature)
@@ -98,6 +101,8 @@ class Function:
         self._rule = None
 
     def __call__(self, /, *operands, out=None, axis_name=None, replicated=False, **attributes):
+        if not isinstance(replicated, (bool, np.bool_)):
+            raise TypeError(f"{self._label}: replicated is True or False, got {replicated!r}")
         axes = _primitive.find_axes(self._label, axis_name)
         operands = _make_varying(self._check_operands(operands), axes)
         params = {
@@ -150,6 +155,17 @@ class Function:
         call.defvjp(forward, backward)
         return call
 
+    def _check_shape(self, what, shape):
+        if min(shape, default=0) < 0:
+            raise ValueError(f"{self._label}: {what} has a negative dimension, {shape}")
+
+    def _text(self, name, value):
+        if "\0" in value:
+            raise ValueError(
+                f"{self._label}: attribute {name!r} holds a NUL, which ends a text in C; got {value!r}"
+            )
+        return value.encode() + b"\0"
+
     target = "kernel"  # the custom call
 
     def load_for_gpu(self, arch):
@@ -172,7 +188,9 @@ class Kernel(Function):
         self._source = source
 
     def load_for_gpu(self, arch):
-        cubin = _build.for_cuda(self._source, arch).read_bytes()
+        built = _build.for_cuda(self._source, arch)
+        cubin = built.read_bytes()
+        _build.release(built)
         _lib.call("oriel_ffi_cuda_kernel", self._number, self.name.encode(), cubin, len(cubin))
 
     # ---- arguments --------------------------------------------------------------
@@ -224,6 +242,7 @@ class Kernel(Function):
                 f"{self._label}: out for {p.name} must be a shape or a "
                 f"jax.ShapeDtypeStruct, got {given!r}"
             ) from None
+        self._check_shape(f"out for {p.name}", shape)
         return shape, p.dtype
 
     def _pack(self, attributes):
@@ -252,9 +271,9 @@ class Kernel(Function):
         return tuple(numbers + list(struct.unpack(f"<{len(text) // 8}q", text)))
 
     def _string(self, p, value):
-        if not isinstance(value, str) or "\0" in value:
+        if not isinstance(value, str):
             raise TypeError(f"{self._label}: attribute {p.name!r} is text, got {value!r}")
-        return value.encode() + b"\0"
+        return self._text(p.name, value)
 
     def _number_of(self, p, value):
         try:
