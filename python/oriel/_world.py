@@ -104,12 +104,14 @@ def init(
         if _world is not None:
             _check_same(asked, _world.asked)
             return
+        _meet.check_arguments(process_id, num_processes, store, secret, distributed, timeout)
+        _check_platform(platform)
         _threads.reserve()
         place = _meet.find_place(process_id, num_processes, store, secret, distributed)
         if place.starts_distributed:
             _meet.start_distributed(place, _next_job())
         backend = _choose_backend(platform)
-        devices = jax.local_devices(backend=backend)
+        devices = _find_devices(backend)
         if backend == "cpu" and (shortage := _threads.shortage(len(devices))):
             raise OrielError(shortage, Status.INVALID)
         _register(backend)
@@ -211,10 +213,22 @@ def _next_job():
     return f"oriel/{_count}"
 
 
-def _choose_backend(platform):
-    """The name that JAX knows the devices by."""
+def _check_platform(platform):
     if platform not in (None, "cpu", "cuda"):
         raise OrielError(f"platform must be 'cpu' or 'cuda', got {platform!r}", Status.INVALID)
+
+
+def _find_devices(backend):
+    try:
+        return jax.local_devices(backend=backend)
+    except RuntimeError as error:
+        raise OrielError(
+            f"JAX has no devices of platform {backend!r} here: {error}", Status.UNSUPPORTED
+        ) from None
+
+
+def _choose_backend(platform):
+    """The name that JAX knows the devices by."""
     if platform is not None or jax.default_backend() != "gpu":
         return platform or "cpu"
     return "cuda"

@@ -168,10 +168,10 @@ oriel_status oriel_op_check(const oriel_group *group, int rank, const oriel_op *
 
     if (st == ORIEL_OK && group->spans)
         return oriel_fail(ORIEL_ERR_UNSUPPORTED,
-                          "%s on a group of %d ranks that spans machines: host memory is shared "
+                          "a group of %d ranks that spans machines: host memory is shared "
                           "within one machine (between machines it will need UCX); groups within "
                           "a machine work, and GPU memory does everywhere",
-                          oriel_kind_name(op->kind), group->n);
+                          group->n);
     return st;
 }
 

@@ -68,7 +68,7 @@ def test_value(function, text):
     ],
 )
 def test_type(function):
-    with pytest.raises(TypeError):
+    with pytest.raises(TypeError, match=r"oriel\.\w+: (axis|scatter_dimension|\w+_axis|root|perm) "):
         run(function)
 
 
