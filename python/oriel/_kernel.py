@@ -14,6 +14,7 @@ from oriel import _build, _compat, _lib, _primitive, _source, _world
 from oriel._primitive import Operation
 
 _operation = Operation("kernel", multiple_results=True)
+_MOST_SAID = 63  # letters; as in src/ffi/site.c
 
 
 def kernel(path, *, defines=None, flags=()):
@@ -109,6 +110,7 @@ class Function:
             "kernel": self,
             "outs": self._find_outs(operands, out),
             "values": self._pack(attributes),
+            "said": _in_words(attributes),
             "axes": axes,
             "replicated": bool(replicated) and axes is not None,
         }
@@ -267,8 +269,7 @@ class Kernel(Function):
                 text += self._string(p, value)
             else:
                 numbers.append(self._number_of(p, value))
-        text += b"\0" * (-len(text) % 8)
-        return tuple(numbers + list(struct.unpack(f"<{len(text) // 8}q", text)))
+        return tuple(numbers + as_numbers(text))
 
     def _string(self, p, value):
         if not isinstance(value, str):
@@ -302,6 +303,12 @@ class Kernel(Function):
         return f"<{self._label}({parameters})>"
 
 
+def as_numbers(text):
+    """Bytes, eight in each."""
+    text += b"\0" * (-len(text) % 8)
+    return list(struct.unpack(f"<{len(text) // 8}q", text))
+
+
 def is_list_of_shapes(out):
     return isinstance(out, (tuple, list)) and any(
         hasattr(entry, "shape") or isinstance(entry, (tuple, list)) for entry in out
@@ -325,7 +332,15 @@ def _vary_like(cotangent, operand):
     return _compat.make_varying(cotangent, tuple(_compat.varying_axes(operand)))
 
 
-def _abstract_eval(*avals, kernel, outs, values, axes, replicated):
+def _in_words(attributes):
+    """For messages: which attribute two ranks have given differently."""
+    words = []
+    for name, value in sorted(attributes.items()):
+        words.append(f"{name}={value!r}" if isinstance(value, str) else f"{name}={value}")
+    return ", ".join(words)[:_MOST_SAID]
+
+
+def _abstract_eval(*avals, kernel, outs, values, said, axes, replicated):
     results = []
     effects = _primitive.axis_effects(axes)
     for shape, dtype in outs:
@@ -362,7 +377,7 @@ def _batch(axis_data, args, dims, *, kernel, axes, **params):
     return results, [0] * len(results)
 
 
-def _lower(ctx, *operands, kernel, outs, values, axes, replicated):
+def _lower(ctx, *operands, kernel, outs, values, said, axes, replicated):
     groups = _operation.groups(ctx, axes)
     if arch := _world.gpu_arch():
         kernel.load_for_gpu(arch)
@@ -376,6 +391,7 @@ def _lower(ctx, *operands, kernel, outs, values, axes, replicated):
         target=kernel.target,
         kernel=kernel._number,
         values=list(values) or [0],
+        **({"said": as_numbers(said.encode(errors="replace"))} if said else {}),
     )
 
 

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from oriel import _lib, _primitive
-from oriel._kernel import Function, is_list_of_shapes
+from oriel._kernel import Function, as_numbers, is_list_of_shapes
 from oriel._lib import OrielError, Status
 
 # As in oriel/op.h and src/ops/kernel.h.
@@ -119,8 +119,7 @@ class Op(Function):
             if kind == _STRING:
                 value, text = start + len(text), text + value
             words += [kind, value]
-        text += b"\0" * (-len(text) % 8)
-        return tuple(words + list(struct.unpack(f"<{len(text) // 8}q", text)))
+        return tuple(words + as_numbers(text))
 
     def _encode(self, name, value):
         if isinstance(value, str):

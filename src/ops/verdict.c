@@ -102,6 +102,17 @@ static int runs_kernel(const oriel_request *request)
     return request->op.kernel != NULL && request->state == REQUEST_TRANSFER;
 }
 
+/* Whether `rank` waits, in its last operation, for this one, or for others that do. */
+static int waits_for_us(const oriel_request *request, int rank)
+{
+    for (int i = 0; i < request->comm->size && rank >= 0; i++) {
+        rank = oriel_trace_waits_for(request->comm, rank);
+        if (rank == request->rank)
+            return 1;
+    }
+    return 0;
+}
+
 static void warn(oriel_request *request, double waited)
 {
     char what[128];
@@ -121,8 +132,9 @@ static void warn(oriel_request *request, double waited)
         return;
     }
     oriel_trace_describe(request->comm, rank, last, sizeof last);
-    oriel_log(ORIEL_LOG_WARN, "rank %d waits for rank %d (process %d) for %.0f s, in %s; %s",
-              request->rank, rank, process_of(request->comm, rank), waited, what, last);
+    oriel_log(ORIEL_LOG_WARN, "rank %d waits for rank %d (process %d) for %.0f s, in %s; %s%s",
+              request->rank, rank, process_of(request->comm, rank), waited, what, last,
+              waits_for_us(request, rank) ? "; do they run the same program?" : "");
 }
 
 int oriel_verdict_look(oriel_request *request)
@@ -192,17 +204,6 @@ void oriel_verdict_differ(const oriel_request *request, int index)
                      "ranks %d and %d both ask for %s, but their broadcasts or permutations "
                      "before it differed",
                      request->rank, rank, text);
-}
-
-/* Whether `rank` waits, in its last operation, for this one, or for others that do. */
-static int waits_for_us(const oriel_request *request, int rank)
-{
-    for (int i = 0; i < request->comm->size && rank >= 0; i++) {
-        rank = oriel_trace_waits_for(request->comm, rank);
-        if (rank == request->rank)
-            return 1;
-    }
-    return 0;
 }
 
 static void abort_late(const oriel_request *request, int rank)

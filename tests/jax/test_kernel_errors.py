@@ -187,12 +187,14 @@ def test_ranks_that_call_different_kernels():
                                             ORIEL_WARN_AFTER="1")
     assert status == 0, output
     for rank in (0, 1):
-        sizes, names = reports[rank]
+        sizes, names, hops = reports[rank]
         both = {"kernel reduce(f32[4]) -> f32[4]", "kernel reduce(f32[5]) -> f32[5]"}
         said = re.search(r"rank (\d) asked for (.*), rank (\d) for (.*)$", sizes["raised"])
         assert said and {said[2], said[4]} == both, sizes
         assert "kernel reduce(f32[4]) -> f32[4]" in names["raised"]
         assert "kernel reduce_all(f32[4]) -> f32[4]" in names["raised"]
+        assert re.search(r"rank \d asked for kernel pass_on\(.* with hops=\d, rank \d for kernel "
+                         r"pass_on\(.* with hops=\d", hops["raised"]), hops
 
 
 def test_killed_process():
