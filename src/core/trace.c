@@ -105,17 +105,9 @@ static const heap_trace *last_entry(const oriel_comm *comm, int rank, uint64_t *
     return entry;
 }
 
-static int is_open(const heap_trace *entry)
+static int is_open(const heap_trace *entry, uint64_t sequence)
 {
-    return atomic_load(&entry->state) < TRACE_DONE;
-}
-
-int oriel_trace_waits_for(const oriel_comm *comm, int rank)
-{
-    uint64_t sequence;
-    const heap_trace *entry = last_entry(comm, rank, &sequence);
-
-    return sequence > 0 && is_open(entry) ? atomic_load(&entry->waits_for) : -1;
+    return sequence > 0 && atomic_load(&entry->state) < TRACE_DONE;
 }
 
 int64_t oriel_comm_awaited(const oriel_comm *comm)
@@ -128,12 +120,12 @@ int64_t oriel_comm_awaited(const oriel_comm *comm)
     for (int rank = 0; rank < comm->size; rank++) {
         const heap_trace *entry = last_entry(comm, rank, &sequence);
         int here = rank >= comm->first_rank && rank < end;
-        int to = oriel_trace_waits_for(comm, rank);
+        int to = atomic_load(&entry->waits_for);
 
-        if (here && sequence > 0 && is_open(entry))
+        if (here && is_open(entry, sequence))
             return -1;
         begun += here ? (int64_t)sequence : 0;
-        awaited |= !here && to >= comm->first_rank && to < end;
+        awaited |= !here && is_open(entry, sequence) && to >= comm->first_rank && to < end;
     }
     return awaited ? begun : -1;
 }

@@ -27,8 +27,6 @@ heap_trace *oriel_trace_begin(oriel_comm *comm, int rank, uint64_t group,
 /* One that was over before anybody could ask. */
 void oriel_trace_past(oriel_comm *comm, int rank, uint64_t group, const oriel_record *record);
 void oriel_trace_end(heap_trace *entry, enum trace_state state);
-/* The rank that `rank` waits for in its last operation; -1: none, or that is over. */
-int oriel_trace_waits_for(const oriel_comm *comm, int rank);
 /* "its last operation was all_reduce #17 of 64 bytes, done 4.2 s ago" */
 void oriel_trace_describe(const oriel_comm *comm, int rank, char *out, size_t len);
 

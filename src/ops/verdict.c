@@ -51,11 +51,18 @@ static int someone_left(const oriel_request *request, int *rank_p)
     return 1;
 }
 
-/* A cell of the same group and site where the missing rank waits and this one
- * does not, with another record: the ranks run different programs. Reads cells
+/* The same call of the same program, with another record. */
+static int is_counterpart(const heap_cell *cell, const oriel_request *request)
+{
+    return cell->key.site == request->key.site && cell->key.count == request->key.count &&
+           memcmp(&cell->record, &request->record, sizeof cell->record) != 0;
+}
+
+/* A cell of the same group where the missing rank waits and this one does not: the ranks run
+ * different programs; `any`: whatever the call, else a counterpart. Reads cells
  * without their lock: a torn look is repeated before anything follows from it. */
 __attribute__((no_sanitize("thread"))) static const heap_cell *
-differing_cell(const oriel_request *request, int rank)
+differing_cell(const oriel_request *request, int rank, int any)
 {
     const oriel_heap *heap = &request->comm->heap;
     int theirs = oriel_group_index(request->group, rank);
@@ -66,8 +73,7 @@ differing_cell(const oriel_request *request, int rank)
             const heap_member *members;
 
             if (!(heap->buckets[b].used >> way & 1) || cell->key.group != request->key.group ||
-                cell->key.site != request->key.site || cell->key.count != request->key.count ||
-                memcmp(&cell->record, &request->record, sizeof cell->record) == 0)
+                !(any || is_counterpart(cell, request)))
                 continue;
             members = oriel_heap_members(heap, cell);
             if (atomic_load(&members[theirs].arrived) &&
@@ -92,7 +98,7 @@ static int differs(oriel_request *request, double now)
     if (now < request->compare_at || request->state != REQUEST_ARRIVED || rank < 0)
         return 0;
     request->compare_at = now + oriel_verdict_patience(request->comm) / 4;
-    request->suspicions = differing_cell(request, rank) != NULL ? request->suspicions + 1 : 0;
+    request->suspicions = differing_cell(request, rank, 0) != NULL ? request->suspicions + 1 : 0;
     return request->suspicions >= 2;
 }
 
@@ -100,17 +106,6 @@ static int differs(oriel_request *request, double now)
 static int runs_kernel(const oriel_request *request)
 {
     return request->op.kernel != NULL && request->state == REQUEST_TRANSFER;
-}
-
-/* Whether `rank` waits, in its last operation, for this one, or for others that do. */
-static int waits_for_us(const oriel_request *request, int rank)
-{
-    for (int i = 0; i < request->comm->size && rank >= 0; i++) {
-        rank = oriel_trace_waits_for(request->comm, rank);
-        if (rank == request->rank)
-            return 1;
-    }
-    return 0;
 }
 
 static void warn(oriel_request *request, double waited)
@@ -134,7 +129,7 @@ static void warn(oriel_request *request, double waited)
     oriel_trace_describe(request->comm, rank, last, sizeof last);
     oriel_log(ORIEL_LOG_WARN, "rank %d waits for rank %d (process %d) for %.0f s, in %s; %s%s",
               request->rank, rank, process_of(request->comm, rank), waited, what, last,
-              waits_for_us(request, rank) ? "; do they run the same program?" : "");
+              differing_cell(request, rank, 1) != NULL ? "; do they run the same program?" : "");
 }
 
 int oriel_verdict_look(oriel_request *request)
@@ -214,7 +209,7 @@ static void abort_late(const oriel_request *request, int rank)
 
     oriel_trace_describe(comm, rank, last, sizeof last);
     describe_record(comm, &request->record, mine, sizeof mine);
-    if (waits_for_us(request, rank))
+    if (differing_cell(request, rank, 1) != NULL)
         oriel_comm_abort(comm, ORIEL_ERR_TIMEOUT, rank, process_of(comm, rank),
                          "ranks %d and %d wait for each other: rank %d in %s; rank %d: %s; do they "
                          "run the same program?",
@@ -232,7 +227,7 @@ void oriel_verdict_abort(const oriel_request *request, int why)
     char last[200] = "";
 
     if (why == VERDICT_DIFFERENT) {
-        const heap_cell *other = rank >= 0 ? differing_cell(request, rank) : NULL;
+        const heap_cell *other = rank >= 0 ? differing_cell(request, rank, 0) : NULL;
         if (other != NULL)
             abort_different(comm, &request->record, request->rank, &other->record, rank);
     }
