@@ -164,7 +164,7 @@ class Function:
     def _text(self, name, value):
         if "\0" in value:
             raise ValueError(
-                f"{self._label}: attribute {name!r} holds a NUL, which ends a text in C; got {value!r}"
+                f"{self._label}: attribute {name!r} holds a NUL, which ends a text in C: {value!r}"
             )
         return value.encode() + b"\0"
 

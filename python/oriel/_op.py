@@ -30,7 +30,8 @@ def op(library, name, *, capture=False):
 
     It is called as kernels are (see oriel.kernel), with operands of any number and
     dtype. `out` is a jax.ShapeDtypeStruct, or a shape with the dtype of the first operand, or
-    a tuple of those where there are several results; else like the first operand. Attributes are integers, floats and text.
+    a tuple of those where there are several results; else like the first operand.
+    Attributes are integers, floats and text.
     Every process loads the same library.
 
     On GPUs it puts its work on XLA's stream. With `capture=True` XLA may keep that in a

@@ -37,12 +37,15 @@ static oriel_status copy_here(void *to, const void *from, size_t bytes, void *ar
 static oriel_status check(const oriel_group *group, int rank, const oriel_op *op)
 {
     oriel_status st = oriel_op_check(group, rank, op);
+    const char *kind = oriel_kind_name(op->kind);
     char text[256];
 
     if (st == ORIEL_OK)
         return ORIEL_OK;
     snprintf(text, sizeof text, "%s", oriel_last_error());
-    return oriel_fail(st, "%s on rank %d: %s", oriel_kind_name(op->kind), rank, text);
+    if (strncmp(text, kind, strlen(kind)) == 0)
+        return oriel_fail(st, "rank %d: %s", rank, text);
+    return oriel_fail(st, "%s on rank %d: %s", kind, rank, text);
 }
 
 static oriel_status begin(const xla_frame *frame, oriel_site *site, oriel_request *request,

@@ -168,10 +168,10 @@ oriel_status oriel_op_check(const oriel_group *group, int rank, const oriel_op *
 
     if (st == ORIEL_OK && group->spans)
         return oriel_fail(ORIEL_ERR_UNSUPPORTED,
-                          "a group of %d ranks that spans machines: host memory is shared "
+                          "%s on a group of %d ranks that spans machines: host memory is shared "
                           "within one machine (between machines it will need UCX); groups within "
                           "a machine work, and GPU memory does everywhere",
-                          group->n);
+                          oriel_kind_name(op->kind), group->n);
     return st;
 }
 

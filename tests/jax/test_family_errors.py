@@ -68,7 +68,8 @@ def test_value(function, text):
     ],
 )
 def test_type(function):
-    with pytest.raises(TypeError, match=r"oriel\.\w+: (axis|scatter_dimension|\w+_axis|root|perm) "):
+    names = r"oriel\.\w+: (axis|scatter_dimension|\w+_axis|root|perm) "
+    with pytest.raises(TypeError, match=names):
         run(function)
 
 
