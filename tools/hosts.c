@@ -67,8 +67,8 @@ int oriel_hosts_create(const char *list, const char *shell, int each, oriel_host
     if (split_shell(hosts) != 0)
         goto err_destroy;
     snprintf(why, why_bytes, "--hosts names no host, or more than %d", HOSTS_MAX);
-    for (char *word = strtok_r(hosts->text, ",", &rest); word != NULL && !bad;
-         word = strtok_r(NULL, ",", &rest))
+    rest = hosts->text;
+    for (char *word; !bad && (word = strsep(&rest, ",")) != NULL;)
         bad = hosts->n == HOSTS_MAX || add_host(hosts, word, each, why, why_bytes) != 0;
     if (bad || hosts->n == 0)
         goto err_destroy;
@@ -228,15 +228,17 @@ static int source_address(const struct addrinfo *to, char *address_p, size_t byt
     return found;
 }
 
-int oriel_hosts_address(const oriel_hosts *hosts, char *address_p, size_t bytes)
+int oriel_hosts_address(const oriel_hosts *hosts, char *address_p, size_t bytes, const char **why_p)
 {
     struct addrinfo hints = {.ai_socktype = SOCK_DGRAM};
     struct addrinfo *list = NULL;
     const char *name = hosts->hosts[0].name;
     const char *at = strrchr(name, '@'); /* user@host */
+    int unknown = getaddrinfo(at != NULL ? at + 1 : name, "9", &hints, &list);
     int found = 0;
 
-    if (getaddrinfo(at != NULL ? at + 1 : name, "9", &hints, &list) != 0)
+    *why_p = unknown != 0 ? gai_strerror(unknown) : NULL;
+    if (unknown != 0)
         return -1;
     for (const struct addrinfo *entry = list; entry != NULL && !found; entry = entry->ai_next)
         found = source_address(entry, address_p, bytes);

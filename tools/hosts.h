@@ -38,7 +38,9 @@ char **oriel_hosts_argv(oriel_hosts *hosts, int i);
  * it is longer than HOSTS_SCRIPT_MAX. */
 int oriel_hosts_script(char *const *env, char *const *argv, char *script_p);
 
-/* The address of this machine that the first host sees, or -1. */
-int oriel_hosts_address(const oriel_hosts *hosts, char *address_p, size_t bytes);
+/* The address of this machine that the first host sees, or -1; `why_p`: why the host's own is not
+ * known, or NULL. */
+int oriel_hosts_address(const oriel_hosts *hosts, char *address_p, size_t bytes,
+                        const char **why_p);
 
 #endif

@@ -130,6 +130,8 @@ int oriel_job_create(const oriel_job_params *params, oriel_job **job_p)
         goto err_say;
     job->params = params;
     job->signals = -1;
+    job->first = -1;
+    job->held = -1;
     oriel_sink_create(STDOUT_FILENO, &job->sinks[0]);
     oriel_sink_create(STDERR_FILENO, &job->sinks[1]);
     if (tables_create(job) != 0)

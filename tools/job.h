@@ -59,6 +59,12 @@ typedef struct oriel_job {
     int gone;  /* no process is left, only output */
     int over;
     int code; /* of the first failure, 0: none */
+
+    const char *store; /* where a process says that it is the first to fail */
+    const char *secret;
+    int first;           /* who did; -1: nobody, or nobody has asked yet */
+    int held;            /* who ended before it, and is not the cause then; -1: nobody */
+    siginfo_t held_info; /* how */
 } oriel_job;
 
 /* Makes the pipes, log files and the keeper, and blocks the signals that the

@@ -170,10 +170,28 @@ static int run_processes(oriel_job *job, const oriel_inherited *inherited, const
         fprintf(stderr, "oriel run: cannot prepare the processes: %s\n", strerror(errno));
         return ORIEL_EXIT_FAILED;
     }
+    job->store = store;
+    job->secret = secret;
     oriel_job_start(job, &spawner);
     code = oriel_job_supervise(job);
     oriel_spawner_destroy(&spawner);
     return code;
+}
+
+static void say_unreachable(const oriel_hosts *hosts, const char *why)
+{
+    const char *name = hosts->hosts[0].name;
+
+    if (why != NULL)
+        fprintf(stderr,
+                "oriel run: host %s is unknown here (%s); if %s knows it all the same, give this "
+                "machine's address with --address\n",
+                name, why, hosts->words[0]);
+    else
+        fprintf(stderr,
+                "oriel run: this machine's address as host %s sees it is not to be found: give it "
+                "with --address\n",
+                name);
 }
 
 /* On this machine a socket that only this user reaches; hosts need an address. */
@@ -183,13 +201,11 @@ static int store_create(const oriel_job_params *params, const char *secret,
     char host[128];
     char address[160] = "";
     const char *at = params->address;
+    const char *why;
 
     if (params->hosts != NULL && at == NULL) {
-        if (oriel_hosts_address(params->hosts, host, sizeof(host)) != 0) {
-            fprintf(stderr,
-                    "oriel run: this machine's address as host %s sees it is not to be found: "
-                    "give it with --address\n",
-                    params->hosts->hosts[0].name);
+        if (oriel_hosts_address(params->hosts, host, sizeof(host), &why) != 0) {
+            say_unreachable(params->hosts, why);
             return -1;
         }
         at = host;

@@ -4,12 +4,14 @@
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/sys.h"
+#include "core/store.h"
 #include "strays.h"
 #include "tool.h"
 
@@ -18,19 +20,72 @@ static const double stray_s = 1.0;        /* for what the processes left behind 
 static const double last_output_s = 2.0;  /* for the output of a stopped job */
 static const double sweep_every_s = 0.02; /* strays that are no children of ours */
 
-/* ---- phases ------------------------------------------------------------- */
-
-static oriel_family job_family(const oriel_job *job)
-{
-    return (oriel_family){
-        .groups = job->keeper.groups, .count = job->params->count, .keeper = job->keeper.pid};
-}
+/* ---- failures ----------------------------------------------------------- */
 
 /* The first cause decides the exit code. */
 static void job_decide(oriel_job *job, int code)
 {
     if (job->code == 0)
         job->code = code;
+}
+
+static int exit_code(const siginfo_t *info)
+{
+    return info->si_code == CLD_EXITED ? info->si_status : ORIEL_EXIT_SIGNAL + info->si_status;
+}
+
+static void report_failure(oriel_job *job, int i, const siginfo_t *info)
+{
+    char what[80];
+    char then[64] = "";
+
+    if (info->si_code == CLD_EXITED)
+        snprintf(what, sizeof(what), "exited with code %d", info->si_status);
+    else
+        snprintf(what, sizeof(what), "was killed by signal %d (%s)", info->si_status,
+                 strsignal(info->si_status));
+    if (job->live > 0 && job->params->grace_s > 0)
+        snprintf(then, sizeof(then), "; waiting %g s for the others", job->params->grace_s);
+    else if (job->live > 0)
+        snprintf(then, sizeof(then), "; stopping the others");
+    oriel_job_say(job, "process %d (pid %d) %s%s", i, (int)info->si_pid, what, then);
+}
+
+/* A process that fails may be held up, for others' sake, until those that fail by it are gone. */
+static int first_to_fail(const oriel_job *job)
+{
+    oriel_store store = ORIEL_STORE_INIT;
+    char text[16] = "";
+    size_t len;
+    int first = -1;
+
+    if (oriel_store_connect(job->store, job->secret, 0.5, &store) != ORIEL_OK)
+        return -1;
+    if (store.get(store.ctx, ORIEL_STORE_FIRST, 0, text, sizeof(text) - 1, &len) == ORIEL_OK)
+        first = atoi(text);
+    oriel_store_disconnect(&store);
+    return first >= 0 && first < job->params->count ? first : -1;
+}
+
+static void failure_decide(oriel_job *job, int i, const siginfo_t *info)
+{
+    report_failure(job, i, info);
+    job_decide(job, exit_code(info));
+}
+
+/* One that was taken for a follower is the cause, or all there is to tell. */
+static void held_decide(oriel_job *job)
+{
+    if (job->held >= 0 && job->code == 0)
+        failure_decide(job, job->held, &job->held_info);
+}
+
+/* ---- phases ------------------------------------------------------------- */
+
+static oriel_family job_family(const oriel_job *job)
+{
+    return (oriel_family){
+        .groups = job->keeper.groups, .count = job->params->count, .keeper = job->keeper.pid};
 }
 
 /* SIGCONT too: a stopped process would not see the signal. */
@@ -97,6 +152,7 @@ static void phase_ended(oriel_job *job)
     char who[160];
 
     describe_live(job, who, sizeof(who));
+    held_decide(job);
     switch (job->phase) {
     case ORIEL_JOB_RUN:
         break;
@@ -140,26 +196,18 @@ static void limit_passed(oriel_job *job)
 
 /* ---- ends of processes -------------------------------------------------- */
 
-static int exit_code(const siginfo_t *info)
+static void process_failed(oriel_job *job, int i, const siginfo_t *info)
 {
-    return info->si_code == CLD_EXITED ? info->si_status : ORIEL_EXIT_SIGNAL + info->si_status;
-}
-
-static void report_failure(oriel_job *job, int i, const siginfo_t *info)
-{
-    char what[80];
-    char then[64] = "";
-
-    if (info->si_code == CLD_EXITED)
-        snprintf(what, sizeof(what), "exited with code %d", info->si_status);
-    else
-        snprintf(what, sizeof(what), "was killed by signal %d (%s)", info->si_status,
-                 strsignal(info->si_status));
-    if (job->live > 0 && job->params->grace_s > 0)
-        snprintf(then, sizeof(then), "; waiting %g s for the others", job->params->grace_s);
-    else if (job->live > 0)
-        snprintf(then, sizeof(then), "; stopping the others");
-    oriel_job_say(job, "process %d (pid %d) %s%s", i, (int)info->si_pid, what, then);
+    if (job->held < 0)
+        job->first = first_to_fail(job);
+    if (job->first < 0 || job->processes[job->first].ended) {
+        failure_decide(job, i, info);
+    } else if (job->held < 0) {
+        job->held = i;
+        job->held_info = *info;
+    }
+    if (job->phase == ORIEL_JOB_RUN)
+        enter(job, ORIEL_JOB_GRACE, job->params->grace_s);
 }
 
 static void process_ended(oriel_job *job, int i, const siginfo_t *info)
@@ -176,12 +224,10 @@ static void process_ended(oriel_job *job, int i, const siginfo_t *info)
     }
     process->ended = 1;
     job->live--;
-    if (exit_code(info) == 0 || job->code != 0)
-        return;
-    report_failure(job, i, info);
-    job_decide(job, exit_code(info));
-    if (job->phase == ORIEL_JOB_RUN)
-        enter(job, ORIEL_JOB_GRACE, job->params->grace_s);
+    if (exit_code(info) != 0 && job->code == 0)
+        process_failed(job, i, info);
+    else if (i == job->first)
+        held_decide(job);
 }
 
 /* WNOWAIT: a process that is not collected keeps its id, so that a signal to

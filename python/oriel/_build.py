@@ -7,8 +7,10 @@ import os
 import pathlib
 import platform
 import shlex
+import shutil
 import subprocess
 import tempfile
+import warnings
 
 from oriel import _nvrtc, _source
 from oriel._lib import OrielError, Status
@@ -18,6 +20,7 @@ FLAGS = ("-std=gnu11", "-O3", "-fPIC", "-shared", "-ffp-contract=off", "-Wall")
 # Functions without a space are the device's: an author's helpers are plain C.
 CUDA_FLAGS = ("--std=c++17", "--device-as-default-execution-space", "--fmad=false")
 _MOST_LINES = 30
+_UNKEPT = "oriel-kernels-"  # so begin folders of files that are not kept
 
 
 def compiler():
@@ -45,7 +48,7 @@ def _kept(source, key, suffix, make):
     """The file of `key`, made where it is not there: under another name first, so that
     no process ever loads half a file."""
     digest = hashlib.sha256(repr([source.digest, source.unit(), *key]).encode()).hexdigest()
-    folder = cache_folder()
+    folder = cache_folder() or pathlib.Path(tempfile.mkdtemp(prefix=_UNKEPT))
     path = folder / f"{source.path.stem}-{digest[:32]}{suffix}"
     if path.exists():
         return path
@@ -54,16 +57,25 @@ def _kept(source, key, suffix, make):
     try:
         make(draft)
         os.replace(draft, path)
-    finally:
+    except BaseException:
         pathlib.Path(draft).unlink(missing_ok=True)
+        release(path)
+        raise
     return path
 
 
+def release(path):
+    """Who has loaded a file says so: one that is not kept is needed no more."""
+    if path.parent.name.startswith(_UNKEPT):
+        shutil.rmtree(path.parent, ignore_errors=True)
+
+
 def cache_folder():
-    """~/.cache/oriel/kernels; where that cannot be written, or others can, a folder of
-    this process."""
+    """$ORIEL_CACHE/kernels, or ~/.cache/oriel/kernels; None where that cannot be written, or
+    others can."""
     base = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
-    folder = pathlib.Path(base) / "oriel" / "kernels"
+    own = os.environ.get("ORIEL_CACHE")
+    folder = (pathlib.Path(own) if own else pathlib.Path(base) / "oriel") / "kernels"
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         found = folder.stat()
@@ -72,18 +84,17 @@ def cache_folder():
             return folder
     except OSError:
         pass
-    return _own_folder()
+    _warn_unkept(folder)
+    return None
 
 
-def _own_folder():
-    global _temporary
-
-    if _temporary is None:
-        _temporary = tempfile.TemporaryDirectory(prefix="oriel-kernels-")
-    return pathlib.Path(_temporary.name)
-
-
-_temporary = None
+@functools.cache
+def _warn_unkept(folder):
+    warnings.warn(
+        f"oriel: kernels are compiled anew in each process, as {folder} cannot be written, or "
+        "others can write it; ORIEL_CACHE names another folder",
+        stacklevel=2,
+    )
 
 
 def _version(command):

@@ -91,7 +91,7 @@ def broadcast(x, axis_name=None, root=0):
     one device per process, `root` is a rank of the world.
     """
     axes = _primitive.find_axes("broadcast", axis_name)
-    root, size = operator.index(root), size_of(axes)
+    root, size = _primitive.check_integer("broadcast", "root", root), size_of(axes)
     if not 0 <= root < size:
         raise ValueError(f"oriel.broadcast: root is {root}, but there are {size} devices")
     return jax.tree.map(

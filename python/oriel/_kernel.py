@@ -14,6 +14,7 @@ from oriel import _build, _compat, _lib, _primitive, _source, _world
 from oriel._primitive import Operation
 
 _operation = Operation("kernel", multiple_results=True)
+_MOST_SAID = 63  # letters; as in src/ffi/site.c
 
 
 def kernel(path, *, defines=None, flags=()):
@@ -38,12 +39,15 @@ def kernel(path, *, defines=None, flags=()):
     under grad where a rule was given: see Kernel.defvjp.
     """
     source = _source.read(path, defines, flags)
+    built = _build.for_host(source)
     try:
-        library = ctypes.CDLL(str(_build.for_host(source)))
+        library = ctypes.CDLL(str(built))
     except OSError as error:
         raise _lib.OrielError(
             f"{source.path} compiles, but cannot be loaded: {error}", _lib.Status.INVALID
         ) from None
+    finally:
+        _build.release(built)
     kernels = {}
     for signature in source.signatures:
         number = source.number(signature)
@@ -98,12 +102,15 @@ class Function:
         self._rule = None
 
     def __call__(self, /, *operands, out=None, axis_name=None, replicated=False, **attributes):
+        if not isinstance(replicated, (bool, np.bool_)):
+            raise TypeError(f"{self._label}: replicated is True or False, got {replicated!r}")
         axes = _primitive.find_axes(self._label, axis_name)
         operands = _make_varying(self._check_operands(operands), axes)
         params = {
             "kernel": self,
             "outs": self._find_outs(operands, out),
             "values": self._pack(attributes),
+            "said": _in_words(attributes),
             "axes": axes,
             "replicated": bool(replicated) and axes is not None,
         }
@@ -150,6 +157,17 @@ class Function:
         call.defvjp(forward, backward)
         return call
 
+    def _check_shape(self, what, shape):
+        if min(shape, default=0) < 0:
+            raise ValueError(f"{self._label}: {what} has a negative dimension, {shape}")
+
+    def _text(self, name, value):
+        if "\0" in value:
+            raise ValueError(
+                f"{self._label}: attribute {name!r} holds a NUL, which ends a text in C: {value!r}"
+            )
+        return value.encode() + b"\0"
+
     target = "kernel"  # the custom call
 
     def load_for_gpu(self, arch):
@@ -172,7 +190,9 @@ class Kernel(Function):
         self._source = source
 
     def load_for_gpu(self, arch):
-        cubin = _build.for_cuda(self._source, arch).read_bytes()
+        built = _build.for_cuda(self._source, arch)
+        cubin = built.read_bytes()
+        _build.release(built)
         _lib.call("oriel_ffi_cuda_kernel", self._number, self.name.encode(), cubin, len(cubin))
 
     # ---- arguments --------------------------------------------------------------
@@ -224,6 +244,7 @@ class Kernel(Function):
                 f"{self._label}: out for {p.name} must be a shape or a "
                 f"jax.ShapeDtypeStruct, got {given!r}"
             ) from None
+        self._check_shape(f"out for {p.name}", shape)
         return shape, p.dtype
 
     def _pack(self, attributes):
@@ -248,13 +269,12 @@ class Kernel(Function):
                 text += self._string(p, value)
             else:
                 numbers.append(self._number_of(p, value))
-        text += b"\0" * (-len(text) % 8)
-        return tuple(numbers + list(struct.unpack(f"<{len(text) // 8}q", text)))
+        return tuple(numbers + as_numbers(text))
 
     def _string(self, p, value):
-        if not isinstance(value, str) or "\0" in value:
+        if not isinstance(value, str):
             raise TypeError(f"{self._label}: attribute {p.name!r} is text, got {value!r}")
-        return value.encode() + b"\0"
+        return self._text(p.name, value)
 
     def _number_of(self, p, value):
         try:
@@ -283,6 +303,12 @@ class Kernel(Function):
         return f"<{self._label}({parameters})>"
 
 
+def as_numbers(text):
+    """Bytes, eight in each."""
+    text += b"\0" * (-len(text) % 8)
+    return list(struct.unpack(f"<{len(text) // 8}q", text))
+
+
 def is_list_of_shapes(out):
     return isinstance(out, (tuple, list)) and any(
         hasattr(entry, "shape") or isinstance(entry, (tuple, list)) for entry in out
@@ -306,7 +332,15 @@ def _vary_like(cotangent, operand):
     return _compat.make_varying(cotangent, tuple(_compat.varying_axes(operand)))
 
 
-def _abstract_eval(*avals, kernel, outs, values, axes, replicated):
+def _in_words(attributes):
+    """For messages: which attribute two ranks have given differently."""
+    words = []
+    for name, value in sorted(attributes.items()):
+        words.append(f"{name}={value!r}" if isinstance(value, str) else f"{name}={value}")
+    return ", ".join(words)[:_MOST_SAID]
+
+
+def _abstract_eval(*avals, kernel, outs, values, said, axes, replicated):
     results = []
     effects = _primitive.axis_effects(axes)
     for shape, dtype in outs:
@@ -343,7 +377,7 @@ def _batch(axis_data, args, dims, *, kernel, axes, **params):
     return results, [0] * len(results)
 
 
-def _lower(ctx, *operands, kernel, outs, values, axes, replicated):
+def _lower(ctx, *operands, kernel, outs, values, said, axes, replicated):
     groups = _operation.groups(ctx, axes)
     if arch := _world.gpu_arch():
         kernel.load_for_gpu(arch)
@@ -358,6 +392,7 @@ def _lower(ctx, *operands, kernel, outs, values, axes, replicated):
         target="op" if _world.current().num_machines > 1 else kernel.target,
         kernel=kernel._number,
         values=list(values) or [0],
+        **({"said": as_numbers(said.encode(errors="replace"))} if said else {}),
     )
 
 

@@ -127,6 +127,8 @@ _PROTOTYPES = {
     ),
     "oriel_comm_leave": (None, (_HANDLE,)),
     "oriel_comm_leaving": (_INT, (_HANDLE,)),
+    "oriel_comm_quit": (None, (_HANDLE, ctypes.c_char_p)),
+    "oriel_comm_awaited": (ctypes.c_int64, (_HANDLE,)),
     "oriel_comm_world": (_HANDLE, (_HANDLE,)),
     "oriel_via_check": (_INT, (_HANDLE, _INT, _INT, _INT)),
     "oriel_ffi_attach": (_INT, (_HANDLE, ctypes.POINTER(_INT), _INT)),

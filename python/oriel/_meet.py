@@ -2,6 +2,7 @@
 
 import ctypes
 import dataclasses
+import numbers
 import os
 import socket
 
@@ -25,14 +26,38 @@ class Place:
     starts_distributed: bool = False  # ... which oriel has to bring about
 
 
-def find_place(process_id, num_processes, store, secret, distributed):
-    """Decides from arguments, jax.distributed, the environment, in this order."""
+def check_arguments(process_id, num_processes, store, secret, distributed, timeout):
+    """What can be wrong with those of oriel.init on their own."""
+
+    def refuse(name, value, wanted):
+        raise OrielError(f"oriel.init: {name} must be {wanted}, got {value!r}", Status.INVALID)
+
+    def is_integer(value):
+        return isinstance(value, numbers.Integral) and not isinstance(value, bool)
+
+    if num_processes is not None and not (is_integer(num_processes) and num_processes >= 1):
+        refuse("num_processes", num_processes, "a whole number from 1 on")
+    if process_id is not None and not (is_integer(process_id) and process_id >= 0):
+        refuse("process_id", process_id, "a whole number from 0 on")
     if (process_id is None) != (num_processes is None):
         raise OrielError(
             f"give process_id and num_processes together: process_id={process_id!r}, "
             f"num_processes={num_processes!r}",
             Status.INVALID,
         )
+    if process_id is not None and process_id >= num_processes:
+        refuse("process_id", process_id, f"below num_processes, which is {num_processes}")
+    for name, value in (("store", store), ("secret", secret)):
+        if value is not None and not isinstance(value, str):
+            refuse(name, value if name == "store" else type(value), "text")
+    if distributed is not None and not isinstance(distributed, bool):
+        refuse("distributed", distributed, "True, False or None")
+    if timeout is not None and not (isinstance(timeout, numbers.Real) and timeout > 0):
+        refuse("timeout", timeout, "a positive number of seconds")
+
+
+def find_place(process_id, num_processes, store, secret, distributed):
+    """Decides from arguments, jax.distributed, the environment, in this order."""
     state = _compat.distributed_state()
     jax_spans = state.client is not None and state.num_processes > 1
     if process_id is not None:

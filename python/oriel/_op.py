@@ -3,6 +3,7 @@
 import ctypes
 import hashlib
 import numbers
+import operator
 import os
 import pathlib
 import struct
@@ -12,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from oriel import _lib, _primitive
-from oriel._kernel import Function, is_list_of_shapes
+from oriel._kernel import Function, as_numbers, is_list_of_shapes
 from oriel._lib import OrielError, Status
 
 # As in oriel/op.h and src/ops/kernel.h.
@@ -28,8 +29,9 @@ def op(library, name, *, capture=False):
         y = mine(x, out=jax.ShapeDtypeStruct((4, 8), "float32"), axis_name="x", root=0)
 
     It is called as kernels are (see oriel.kernel), with operands of any number and
-    dtype. `out` is a jax.ShapeDtypeStruct, or a tuple of those where there are several
-    results; else one like the first operand. Attributes are integers, floats and text.
+    dtype. `out` is a jax.ShapeDtypeStruct, or a shape with the dtype of the first operand, or
+    a tuple of those where there are several results; else like the first operand.
+    Attributes are integers, floats and text.
     Every process loads the same library.
 
     On GPUs it puts its work on XLA's stream. With `capture=True` XLA may keep that in a
@@ -85,16 +87,22 @@ class Op(Function):
                 f"{self._label}: {len(operands)} operands and {len(outs)} results are more than "
                 f"{_MOST_BUFFERS}"
             )
-        return tuple(self._check_out(i, given) for i, given in enumerate(outs))
+        dtype = jax.typeof(operands[0]).dtype
+        return tuple(self._check_out(i, given, dtype) for i, given in enumerate(outs))
 
-    def _check_out(self, i, given):
-        if not hasattr(given, "shape") or not hasattr(given, "dtype"):
+    def _check_out(self, i, given, dtype):
+        if hasattr(given, "shape") and hasattr(given, "dtype"):
+            given, dtype = given.shape, given.dtype
+        try:
+            shape = tuple(map(operator.index, (given,) if isinstance(given, int) else given))
+        except TypeError:
             raise TypeError(
-                f"{self._label}: out {i} must be a jax.ShapeDtypeStruct, got {given!r}"
-            )
-        self._check_dimensions(f"out {i}", given.shape)
-        _primitive.check_dtype(self._label, jnp.dtype(given.dtype))
-        return tuple(given.shape), jnp.dtype(given.dtype).name
+                f"{self._label}: out {i} must be a shape or a jax.ShapeDtypeStruct, got {given!r}"
+            ) from None
+        self._check_dimensions(f"out {i}", shape)
+        self._check_shape(f"out {i}", shape)
+        _primitive.check_dtype(self._label, jnp.dtype(dtype))
+        return shape, jnp.dtype(dtype).name
 
     def _pack(self, attributes):
         """How many; then for each where its name begins, its type and its value, a
@@ -112,12 +120,11 @@ class Op(Function):
             if kind == _STRING:
                 value, text = start + len(text), text + value
             words += [kind, value]
-        text += b"\0" * (-len(text) % 8)
-        return tuple(words + list(struct.unpack(f"<{len(text) // 8}q", text)))
+        return tuple(words + as_numbers(text))
 
     def _encode(self, name, value):
-        if isinstance(value, str) and "\0" not in value:
-            return _STRING, value.encode() + b"\0"
+        if isinstance(value, str):
+            return _STRING, self._text(name, value)
         if isinstance(value, (np.bool_, numbers.Integral)) and -(2**63) <= int(value) < 2**63:
             return _INTEGER, int(value)
         if isinstance(value, numbers.Real) and not isinstance(value, numbers.Integral):

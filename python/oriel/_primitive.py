@@ -93,9 +93,18 @@ def check_dtype(operation, dtype):
         )
 
 
+def check_integer(operation, what, value):
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise TypeError(
+            f"oriel.{operation}: {what} must be a whole number, got {value!r}"
+        ) from None
+
+
 def check_dimension(operation, what, value, ndim):
     """`value` as a number from 0; it may count from the end."""
-    number = operator.index(value)
+    number = check_integer(operation, what, value)
     if not -ndim <= number < ndim:
         raise ValueError(
             f"oriel.{operation}: {what} is {number}, out of bounds for an array of {ndim} "

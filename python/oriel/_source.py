@@ -132,12 +132,15 @@ def read(path, defines=None, flags=()):
     """The source at `path`, parsed."""
     if isinstance(flags, str):
         raise TypeError(f"flags is a list of words, got {flags!r}")
+    if defines is not None and not hasattr(defines, "items"):
+        raise TypeError(f"defines is a dict of macros by name, got {defines!r}")
     flags = tuple(map(str, flags))
     path = pathlib.Path(path).resolve()
     try:
         text = path.read_text()
     except (OSError, UnicodeDecodeError) as error:
-        raise OrielError(f"{path} cannot be read: {error}", Status.INVALID) from None
+        why = getattr(error, "strerror", None) or error
+        raise OrielError(f"{path} cannot be read: {why}", Status.INVALID) from None
     defines = tuple(sorted((str(k), str(v)) for k, v in (defines or {}).items()))
     for name, _ in defines:
         if not name.isidentifier():
@@ -223,7 +226,7 @@ def _parameters(path, code, match, end, defines):
         words = " ".join(text.split())
         fields = _PARAMETER.fullmatch(words)
         if i == 0:
-            if not fields or fields.groups() != (None, "oriel_team", "*", "team"):
+            if not fields or fields.groups()[:3] != (None, "oriel_team", "*"):
                 raise _wrong(
                     path, line, f"kernel {kernel}: the first parameter is 'oriel_team *team', "
                     f"not {words!r}"

@@ -17,6 +17,7 @@ from oriel._lib import OrielError, Status
 
 # Seconds to wait
 _EXIT_WAIT = 10.0  # at exit, for the other processes to come to their end too
+_IDLE_WAIT = 3.0  # at exit, with nothing begun, while others wait for an operation of this process
 _FLIGHT_WAIT = 1.0  # at exit, then, for operations that nobody looked at
 _FAILED_WAIT = 1.0  # at exit after a failure, in process 0, for the others to report it too
 
@@ -107,12 +108,14 @@ def init(
         if _world is not None:
             _check_same(asked, _world.asked)
             return
+        _meet.check_arguments(process_id, num_processes, store, secret, distributed, timeout)
+        _check_platform(platform)
         _threads.reserve()
         place = _meet.find_place(process_id, num_processes, store, secret, distributed)
         if place.starts_distributed:
             _meet.start_distributed(place, _next_job())
         backend = _choose_backend(platform)
-        devices = jax.local_devices(backend=backend)
+        devices = _find_devices(backend)
         if backend == "cpu" and (shortage := _threads.shortage(len(devices))):
             raise OrielError(shortage, Status.INVALID)
         _register(backend)
@@ -214,10 +217,22 @@ def _next_job():
     return f"oriel/{_count}"
 
 
-def _choose_backend(platform):
-    """The name that JAX knows the devices by."""
+def _check_platform(platform):
     if platform not in (None, "cpu", "cuda"):
         raise OrielError(f"platform must be 'cpu' or 'cuda', got {platform!r}", Status.INVALID)
+
+
+def _find_devices(backend):
+    try:
+        return jax.local_devices(backend=backend)
+    except RuntimeError as error:
+        raise OrielError(
+            f"JAX has no devices of platform {backend!r} here: {error}", Status.UNSUPPORTED
+        ) from None
+
+
+def _choose_backend(platform):
+    """The name that JAX knows the devices by."""
     if platform is not None or jax.default_backend() != "gpu":
         return platform or "cpu"
     return "cuda"
@@ -349,10 +364,13 @@ def _leave_at_exit():
         world, _world = _world, None
         lib = _lib.load()
         lib.oriel_comm_leave(world.comm)
-        _broken = getattr(sys, "last_value", None) is not None or _has_failed(world)
-        if not _broken:
-            _wait_for_others(world, _EXIT_WAIT)
-            _broken = _has_failed(world) and not _all_leaving(world)
+        why = _failure_of_program()
+        _broken = why is not None or _has_failed(world)
+        if not _broken and not _wait_for_others(world):
+            why = "its program has ended"
+        if why is not None:
+            lib.oriel_comm_quit(world.comm, why.encode())
+        _broken = _broken or (_has_failed(world) and not _all_leaving(world))
         untold = _detach(world, 0.0 if _broken else _FLIGHT_WAIT)
         lib.oriel_comm_abandon(world.comm)
     if _broken and _meet.started_distributed:
@@ -384,7 +402,26 @@ def _all_leaving(world):
     return _lib.load().oriel_comm_leaving(world.comm) == world.num_processes
 
 
-def _wait_for_others(world, seconds):
-    end = time.monotonic() + seconds
-    while not _all_leaving(world) and not _has_failed(world) and time.monotonic() < end:
+def _failure_of_program():
+    """What ended the program, if an exception did."""
+    error = getattr(sys, "last_value", None)
+    if error is None:
+        return None
+    text = "".join(str(error).splitlines()[:1])
+    return f"its program was ended by {type(error).__name__}{': ' if text else ''}{text}"
+
+
+def _wait_for_others(world):
+    """Until all have come to their end, or one has failed, or patience has. False where others
+    wait for an operation of this process that it will not begin any more."""
+    lib = _lib.load()
+    end = time.monotonic() + _EXIT_WAIT
+    seen, idle_since = -1, 0.0
+    while not _all_leaving(world) and not _has_failed(world) and (now := time.monotonic()) < end:
+        before, seen = seen, lib.oriel_comm_awaited(world.comm)
+        if seen < 0 or seen != before:
+            idle_since = now
+        if now - idle_since > _IDLE_WAIT:
+            return False
         time.sleep(0.002)
+    return True

@@ -294,17 +294,44 @@ static oriel_status refuse_choice(int id, const char *text)
                       choices);
 }
 
+/* A bound as a person writes it: 64K, 1048576, 4e9. */
+static const char *bound_text(int id, double bound, char text[24])
+{
+    static const char units[] = "GMK";
+    char *exponent;
+
+    for (const char *unit = units; table[id].kind == KIND_BYTES && *unit != '\0'; unit++) {
+        double times = bound / unit_of(*unit);
+
+        if (times >= 1 && times < 1024 && times == floor(times)) {
+            snprintf(text, 24, "%.0f%c", times, *unit);
+            return text;
+        }
+    }
+    snprintf(text, 24, bound == floor(bound) && bound < 1e8 ? "%.0f" : "%g", bound);
+    exponent = strstr(text, "e+");
+    if (exponent != NULL) {
+        size_t skip = 2 + strspn(exponent + 2, "0");
+
+        memmove(exponent + 1, exponent + skip, strlen(exponent + skip) + 1);
+    }
+    return text;
+}
+
 static oriel_status refuse(int id, const char *text)
 {
     const char *name = table[id].name;
+    char least[24];
+    char most[24];
 
     switch (table[id].kind) {
     case KIND_SECONDS:
     case KIND_BYTES:
     case KIND_INTEGER:
-        return oriel_fail(ORIEL_ERR_INVALID, "%s=\"%.80s\" is not a %s from %g to %g", name, text,
-                          table[id].kind == KIND_INTEGER ? "whole number" : "number", table[id].min,
-                          table[id].max);
+        return oriel_fail(ORIEL_ERR_INVALID, "%s=\"%.80s\" is not a %s from %s to %s", name, text,
+                          table[id].kind == KIND_INTEGER ? "whole number" : "number",
+                          bound_text(id, table[id].min, least),
+                          bound_text(id, table[id].max, most));
     case KIND_CHOICE:
         return refuse_choice(id, text);
     case KIND_TEXT:
@@ -463,7 +490,7 @@ static void load_once(void)
 {
     pthread_mutex_lock(&lock);
     if (!loaded && load_locked() != ORIEL_OK)
-        oriel_log(ORIEL_LOG_WARN, "%s; the default is used", oriel_last_error());
+        oriel_log(ORIEL_LOG_WARN, "%s", oriel_last_error());
     pthread_mutex_unlock(&lock);
 }
 

@@ -4,8 +4,10 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/config.h"
 #include "base/sys.h"
 #include "core/device.h"
+#include "core/store.h"
 
 enum { BEING_WRITTEN = 1, WRITTEN = 2 };
 
@@ -40,6 +42,30 @@ void oriel_comm_abort_gone(oriel_comm *comm, int process)
                                                             : "process %d (pid %d) has left the "
                                                               "comm",
                      process, (int)proc->pid);
+}
+
+/* A store's keys are set once: the first who says it stays the first. A store that is not
+ * there, or that is no launcher's, does no harm. */
+static void tell_launcher(const oriel_comm *comm)
+{
+    const char *address = oriel_config_string(ORIEL_OPT_STORE);
+    oriel_store store = ORIEL_STORE_INIT;
+    char text[16];
+
+    if (address[0] == '\0' || oriel_store_connect(address, oriel_config_string(ORIEL_OPT_SECRET),
+                                                  0.2, &store) != ORIEL_OK)
+        return;
+    snprintf(text, sizeof text, "%d", comm->process);
+    store.set(store.ctx, ORIEL_STORE_FIRST, text, strlen(text) + 1);
+    oriel_store_disconnect(&store);
+}
+
+void oriel_comm_quit(oriel_comm *comm, const char *why)
+{
+    if (comm->num_processes > 1 && !oriel_comm_aborted(comm))
+        tell_launcher(comm);
+    oriel_comm_abort(comm, ORIEL_ERR_PEER, comm->first_rank, comm->process,
+                     "process %d (pid %d) has left the comm: %s", comm->process, comm->pid, why);
 }
 
 void oriel_comm_inject(oriel_comm *comm)

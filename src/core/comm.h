@@ -177,6 +177,12 @@ ORIEL_API oriel_status oriel_comm_share(oriel_comm *comm, oriel_status mine, voi
  * have said so. */
 ORIEL_API void oriel_comm_leave(oriel_comm *comm);
 ORIEL_API int oriel_comm_leaving(const oriel_comm *comm);
+/* Local: this process ends, although others may need it, for the reason `why`: revokes the
+ * comm, and tells `oriel run` that it was the first. */
+ORIEL_API void oriel_comm_quit(oriel_comm *comm, const char *why);
+/* Local: -1 unless another process waits for an operation that this one has not begun; then how
+ * many it has begun. */
+ORIEL_API int64_t oriel_comm_awaited(const oriel_comm *comm);
 /* Local: whether a process is on this machine, so that memory can be shared with it. */
 static inline int oriel_comm_is_here(const oriel_comm *comm, int process)
 {

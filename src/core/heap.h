@@ -136,6 +136,7 @@ typedef struct heap_rank {
     heap_offer offer;
     heap_attendance attendances[HEAP_CLIQUES]; /* one for each appointment */
     _Atomic uint64_t traced;                   /* operations so far */
+    _Atomic uint32_t told;                     /* what revoked the comm: later calls say so */
     _Atomic uint64_t blocks[HEAP_BLOCK_WORDS]; /* bit set: taken */
     _Atomic uint64_t channels;
     _Atomic uint64_t lanes;

@@ -223,6 +223,13 @@ oriel_status oriel_place_find(int *process_id_p, int *num_processes_p)
         process_id = launcher.process_id;
         num_processes = launcher.num_processes;
     }
+    if (process_id < 0 && num_processes > 1)
+        return oriel_fail(ORIEL_ERR_INVALID,
+                          "ORIEL_NUM_PROCESSES is %d, but ORIEL_PROCESS_ID is not set",
+                          num_processes);
+    if (process_id > 0 && num_processes < 0)
+        return oriel_fail(ORIEL_ERR_INVALID,
+                          "ORIEL_PROCESS_ID is %d, but ORIEL_NUM_PROCESSES is not set", process_id);
     if (num_processes < 0)
         num_processes = 1;
     *process_id_p = process_id < 0 && num_processes == 1 ? 0 : process_id;

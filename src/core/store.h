@@ -11,6 +11,10 @@
 
 typedef struct oriel_store_server oriel_store_server;
 
+/* The key in the store of `oriel run` where the process says its number that ends first,
+ * although others still need it: they may end before it does. */
+#define ORIEL_STORE_FIRST "oriel/first"
+
 /* Local: binds, listens and serves from a thread of its own. `address` may be
  * NULL (a fresh abstract Unix socket) or end in ":0" (a free TCP port). TCP
  * without a secret is refused. */

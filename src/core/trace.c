@@ -92,17 +92,51 @@ void oriel_trace_end(heap_trace *entry, enum trace_state state)
     atomic_store_explicit(&entry->state, state, memory_order_release);
 }
 
-void oriel_trace_describe(const oriel_comm *comm, int rank, char *out, size_t len)
+static const heap_trace *last_entry(const oriel_comm *comm, int rank, uint64_t *sequence_p)
 {
     const heap_rank *r = &comm->heap.ranks[rank];
     uint64_t sequence = atomic_load_explicit(&r->traced, memory_order_acquire);
     const heap_trace *entry = &r->trace[sequence % HEAP_TRACE];
-    double now = oriel_now();
-    uint32_t state;
 
     /* A rank that was stopped just then has counted the last one and not written it yet. */
     if (sequence > 0 && atomic_load_explicit(&entry->sequence, memory_order_acquire) != sequence)
         entry = &r->trace[--sequence % HEAP_TRACE];
+    *sequence_p = sequence;
+    return entry;
+}
+
+static int is_open(const heap_trace *entry, uint64_t sequence)
+{
+    return sequence > 0 && atomic_load(&entry->state) < TRACE_DONE;
+}
+
+int64_t oriel_comm_awaited(const oriel_comm *comm)
+{
+    int end = comm->first_rank + comm->local_ranks;
+    uint64_t sequence;
+    int64_t begun = 0;
+    int awaited = 0;
+
+    for (int rank = 0; rank < comm->size; rank++) {
+        const heap_trace *entry = last_entry(comm, rank, &sequence);
+        int here = rank >= comm->first_rank && rank < end;
+        int to = atomic_load(&entry->waits_for);
+
+        if (here && is_open(entry, sequence))
+            return -1;
+        begun += here ? (int64_t)sequence : 0;
+        awaited |= !here && is_open(entry, sequence) && to >= comm->first_rank && to < end;
+    }
+    return awaited ? begun : -1;
+}
+
+void oriel_trace_describe(const oriel_comm *comm, int rank, char *out, size_t len)
+{
+    uint64_t sequence;
+    const heap_trace *entry = last_entry(comm, rank, &sequence);
+    double now = oriel_now();
+    uint32_t state;
+
     state = atomic_load_explicit(&entry->state, memory_order_acquire);
     if (sequence == 0)
         snprintf(out, len, "it has not called any operation yet");

@@ -37,15 +37,19 @@ static oriel_status copy_here(void *to, const void *from, size_t bytes, void *ar
 static oriel_status check(const oriel_group *group, int rank, const oriel_op *op)
 {
     oriel_status st = oriel_op_check(group, rank, op);
+    const char *kind = oriel_kind_name(op->kind);
     char text[256];
 
     if (st == ORIEL_OK)
         return ORIEL_OK;
     snprintf(text, sizeof text, "%s", oriel_last_error());
-    return oriel_fail(st, "%s on rank %d: %s", oriel_kind_name(op->kind), rank, text);
+    if (strncmp(text, kind, strlen(kind)) == 0)
+        return oriel_fail(st, "rank %d: %s", rank, text);
+    return oriel_fail(st, "%s on rank %d: %s", kind, rank, text);
 }
 
-static oriel_status begin(const xla_frame *frame, oriel_site *site, oriel_request *request)
+static oriel_status begin(const xla_frame *frame, oriel_site *site, oriel_request *request,
+                          int *rank_p)
 {
     oriel_op op = *oriel_site_op(site);
     oriel_ragged ragged;
@@ -54,6 +58,7 @@ static oriel_status begin(const xla_frame *frame, oriel_site *site, oriel_reques
     int rank = -1;
     oriel_status st = attached_rank(frame, site, &rank);
 
+    *rank_p = rank;
     if (st == ORIEL_OK)
         st = attached_group(site, rank, &group);
     if (st == ORIEL_OK && op.kind == ORIEL_KIND_KERNEL)
@@ -114,7 +119,7 @@ static xla_error *go_on_later(xla_frame *frame, oriel_engine *engine, oriel_requ
 
 /* The others wait for this rank. What is wrong with a call they see too, unless
  * it is wrong with the numbers that this rank alone was given. */
-static void tell_others(const oriel_site *site, oriel_status status)
+static void tell_others(const oriel_site *site, int rank, oriel_status status)
 {
     oriel_comm *comm = oriel_attached.comm;
 
@@ -123,6 +128,8 @@ static void tell_others(const oriel_site *site, oriel_status status)
     oriel_comm_abort(comm, status, comm->first_rank, comm->process,
                      "process %d could not begin an operation: %s", comm->process,
                      oriel_last_error());
+    if (rank >= 0)
+        atomic_store(&comm->heap.ranks[rank].told, 1);
 }
 
 static xla_error *execute(xla_frame *frame)
@@ -130,6 +137,7 @@ static xla_error *execute(xla_frame *frame)
     oriel_request *request;
     oriel_engine *engine = oriel_attached.engine;
     oriel_site *site;
+    int rank;
     oriel_status st = frame_site(frame, &oriel_ffi_site_type_id, &site);
 
     if (st == ORIEL_OK)
@@ -139,9 +147,9 @@ static xla_error *execute(xla_frame *frame)
     request = oriel_engine_take(engine);
     if (request == NULL)
         return frame_error(frame->api, oriel_fail(ORIEL_ERR_SYSTEM, "out of memory for a request"));
-    st = begin(frame, site, request);
+    st = begin(frame, site, request, &rank);
     if (st != ORIEL_OK)
-        tell_others(site, st);
+        tell_others(site, rank, st);
     else
         st = oriel_request_linger(request);
     if (st == ORIEL_IN_PROGRESS)

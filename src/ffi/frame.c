@@ -117,6 +117,8 @@ oriel_status frame_attrs(const xla_frame *frame, site_attrs *attrs_p)
         st = array(frame, "places", 1, &attrs_p->places, &attrs_p->num_places);
     if (st == ORIEL_OK)
         st = array(frame, "values", 1, &attrs_p->values, &attrs_p->num_values);
+    if (st == ORIEL_OK)
+        st = array(frame, "said", 1, &attrs_p->said, &attrs_p->num_said);
     return st;
 }
 
@@ -313,6 +315,7 @@ oriel_status frame_kernel(const xla_frame *frame, const oriel_site *site, const 
         oriel_kernel_call_destroy(call);
         return st;
     }
+    call->said = oriel_site_said(site);
     oriel_kernel_call_identify(call, &group->comm->heap);
     *call_p = call;
     return ORIEL_OK;

@@ -20,7 +20,7 @@
 
 /* XLA:CPU has at most 32 executions in flight; twice that many runs are
  * remembered per device, and the one not used for longest is forgotten. */
-enum { RUNS = 64, MAX_LOCAL = 1024 };
+enum { RUNS = 64, MAX_LOCAL = 1024, SAID_BYTES = 64 };
 
 struct run_count {
     int64_t run;
@@ -50,6 +50,7 @@ struct oriel_site {
     const oriel_kernel *kernel;
     int64_t *values;
     int64_t num_values;
+    char said[SAID_BYTES];
     int num_ranks, group_size;
     int *ranks;              /* then the pairs of `op` */
     int64_t *places;         /* of the ranks, in the program's list of devices */
@@ -183,6 +184,11 @@ static void fill(oriel_site *site, const site_attrs *attrs)
     site->num_values = attrs->num_values;
     if (attrs->num_values > 0)
         memcpy(site->values, attrs->values, (size_t)attrs->num_values * sizeof *site->values);
+    if (attrs->num_said > 0) {
+        size_t bytes = (size_t)attrs->num_said * sizeof *attrs->said;
+
+        memcpy(site->said, attrs->said, bytes < SAID_BYTES ? bytes : SAID_BYTES - 1);
+    }
     site->op = (oriel_op){
         .kind = (enum oriel_kind)attrs->kind,
         .redop = (oriel_redop)attrs->reduce,
@@ -280,6 +286,11 @@ const int64_t *oriel_site_values(const oriel_site *site, int64_t *n_p)
 {
     *n_p = site->num_values;
     return site->values;
+}
+
+const char *oriel_site_said(const oriel_site *site)
+{
+    return site->said;
 }
 
 const int *oriel_site_ranks(const oriel_site *site, int rank, int *n_p)

@@ -12,8 +12,9 @@ typedef struct oriel_site oriel_site;
 /* What a site's attributes say. */
 typedef struct site_attrs {
     int64_t kind, module, site, world, group_size, reduce, root, kernel, via, communicates;
-    int64_t num_ranks, num_pairs, num_values, num_places;
+    int64_t num_ranks, num_pairs, num_values, num_places, num_said;
     const int64_t *ranks, *pairs, *values, *places;
+    const int64_t *said; /* eight letters in each */
 } site_attrs;
 
 oriel_status oriel_site_create(const site_attrs *attrs, oriel_site **site_p);
@@ -25,6 +26,8 @@ const oriel_op *oriel_site_op(const oriel_site *site);
 /* What a kernel's call runs, and with which values; they live as long as the site. */
 const oriel_kernel *oriel_site_kernel(const oriel_site *site);
 const int64_t *oriel_site_values(const oriel_site *site, int64_t *n_p);
+/* The same in words: "scale=2.0, root=0". */
+const char *oriel_site_said(const oriel_site *site);
 /* The list of ranks of the group that `rank` belongs to; NULL: none does. */
 const int *oriel_site_ranks(const oriel_site *site, int rank, int *n_p);
 /* Calls that may borrow XLA's communicators: its groups, and whether XLA lends them. */

@@ -175,7 +175,7 @@ static size_t describe_shape(const kernel_buffer *buffer, char *out, size_t len)
     return used;
 }
 
-/* "kernel halo(f32[4,16]) -> f32[64]": what the others see if they ask for something
+/* "kernel halo(f32[4,16]) -> f32[64] with width=2": what the others see if they ask for something
  * else. */
 static void describe(const oriel_kernel_call *call, char *out, size_t len)
 {
@@ -190,6 +190,8 @@ static void describe(const oriel_kernel_call *call, char *out, size_t len)
         if (used < len)
             used += describe_shape(buffer, out + used, len - used);
     }
+    if (call->said != NULL && call->said[0] != '\0' && used < len)
+        snprintf(out + used, len - used, " with %s", call->said);
 }
 
 void oriel_kernel_call_identify(oriel_kernel_call *call, const oriel_heap *heap)

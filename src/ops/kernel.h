@@ -58,6 +58,7 @@ typedef struct oriel_kernel_call {
     uint64_t bytes;    /* of operands and results */
     int num_operands, num_buffers;
     int64_t num_values;
+    const char *said;       /* the attributes in words; NULL or "": none */
     kernel_buffer *buffers; /* operands, then results */
     oriel_board *board;     /* within one process */
 

@@ -50,7 +50,9 @@ oriel_status oriel_request_begin(oriel_request *request, const oriel_group *grou
                               memory_order_relaxed);
     request->begun = request->trace->begun;
     request->warn_at = request->begun + group->comm->warn_after;
-    request->compare_at = request->warn_at;
+    request->compare_at = request->begun + oriel_verdict_patience(group->comm);
+    request->stillborn =
+        (int)atomic_load_explicit(&group->comm->heap.ranks[rank].told, memory_order_relaxed);
     request->polls = 1; /* most calls end before the first look at the limits */
     return ORIEL_OK;
 }

@@ -52,6 +52,7 @@ struct oriel_request {
     uint32_t progress_seen; /* a request that moves is no reason to warn */
     double compare_at;      /* when to look for a peer in a differing call */
     int suspicions;         /* looks in a row that found one */
+    int stillborn;          /* its rank had been told of the comm's failure before */
     heap_trace *trace;
 
     struct oriel_request *next; /* in the engine's or the rank's list */

@@ -51,11 +51,18 @@ static int someone_left(const oriel_request *request, int *rank_p)
     return 1;
 }
 
-/* A cell of the same group and site where the missing rank waits and this one
- * does not, with another record: the ranks run different programs. Reads cells
+/* The same call of the same program, with another record. */
+static int is_counterpart(const heap_cell *cell, const oriel_request *request)
+{
+    return cell->key.site == request->key.site && cell->key.count == request->key.count &&
+           memcmp(&cell->record, &request->record, sizeof cell->record) != 0;
+}
+
+/* A cell of the same group where the missing rank waits and this one does not: the ranks run
+ * different programs; `any`: whatever the call, else a counterpart. Reads cells
  * without their lock: a torn look is repeated before anything follows from it. */
 __attribute__((no_sanitize("thread"))) static const heap_cell *
-differing_cell(const oriel_request *request, int rank)
+differing_cell(const oriel_request *request, int rank, int any)
 {
     const oriel_heap *heap = &request->comm->heap;
     int theirs = oriel_group_index(request->group, rank);
@@ -66,8 +73,7 @@ differing_cell(const oriel_request *request, int rank)
             const heap_member *members;
 
             if (!(heap->buckets[b].used >> way & 1) || cell->key.group != request->key.group ||
-                cell->key.site != request->key.site || cell->key.count != request->key.count ||
-                memcmp(&cell->record, &request->record, sizeof cell->record) == 0)
+                !(any || is_counterpart(cell, request)))
                 continue;
             members = oriel_heap_members(heap, cell);
             if (atomic_load(&members[theirs].arrived) &&
@@ -78,16 +84,21 @@ differing_cell(const oriel_request *request, int rank)
     return NULL;
 }
 
+double oriel_verdict_patience(const oriel_comm *comm)
+{
+    return comm->warn_after < comm->timeout / 2 ? comm->warn_after : comm->timeout / 2;
+}
+
 /* Must be so at two looks in a row. Independent calls may start in any order, so
- * for a while this is nothing unusual: looks begin when the warnings do. */
+ * for a while this is nothing unusual. */
 static int differs(oriel_request *request, double now)
 {
     int rank = missing_rank(request);
 
     if (now < request->compare_at || request->state != REQUEST_ARRIVED || rank < 0)
         return 0;
-    request->compare_at = now + request->comm->warn_after / 4;
-    request->suspicions = differing_cell(request, rank) != NULL ? request->suspicions + 1 : 0;
+    request->compare_at = now + oriel_verdict_patience(request->comm) / 4;
+    request->suspicions = differing_cell(request, rank, 0) != NULL ? request->suspicions + 1 : 0;
     return request->suspicions >= 2;
 }
 
@@ -116,8 +127,9 @@ static void warn(oriel_request *request, double waited)
         return;
     }
     oriel_trace_describe(request->comm, rank, last, sizeof last);
-    oriel_log(ORIEL_LOG_WARN, "rank %d waits for rank %d (process %d) for %.0f s, in %s; %s",
-              request->rank, rank, process_of(request->comm, rank), waited, what, last);
+    oriel_log(ORIEL_LOG_WARN, "rank %d waits for rank %d (process %d) for %.0f s, in %s; %s%s",
+              request->rank, rank, process_of(request->comm, rank), waited, what, last,
+              differing_cell(request, rank, 1) != NULL ? "; do they run the same program?" : "");
 }
 
 int oriel_verdict_look(oriel_request *request)
@@ -189,6 +201,24 @@ void oriel_verdict_differ(const oriel_request *request, int index)
                      request->rank, rank, text);
 }
 
+static void abort_late(const oriel_request *request, int rank)
+{
+    oriel_comm *comm = request->comm;
+    char mine[128];
+    char last[200];
+
+    oriel_trace_describe(comm, rank, last, sizeof last);
+    describe_record(comm, &request->record, mine, sizeof mine);
+    if (differing_cell(request, rank, 1) != NULL)
+        oriel_comm_abort(comm, ORIEL_ERR_TIMEOUT, rank, process_of(comm, rank),
+                         "ranks %d and %d wait for each other: rank %d in %s; rank %d: %s; do they "
+                         "run the same program?",
+                         request->rank, rank, request->rank, mine, rank, last);
+    oriel_comm_abort(comm, ORIEL_ERR_TIMEOUT, rank, process_of(comm, rank),
+                     "rank %d (process %d) did not come within %.1f s; %s", rank,
+                     process_of(comm, rank), comm->timeout, last);
+}
+
 void oriel_verdict_abort(const oriel_request *request, int why)
 {
     oriel_comm *comm = request->comm;
@@ -197,7 +227,7 @@ void oriel_verdict_abort(const oriel_request *request, int why)
     char last[200] = "";
 
     if (why == VERDICT_DIFFERENT) {
-        const heap_cell *other = rank >= 0 ? differing_cell(request, rank) : NULL;
+        const heap_cell *other = rank >= 0 ? differing_cell(request, rank, 0) : NULL;
         if (other != NULL)
             abort_different(comm, &request->record, request->rank, &other->record, rank);
     }
@@ -208,12 +238,8 @@ void oriel_verdict_abort(const oriel_request *request, int why)
         oriel_comm_abort(comm, ORIEL_ERR_TIMEOUT, rank, process, "%s, after %.1f s", last,
                          comm->timeout);
     }
-    if (why == VERDICT_LATE && rank >= 0) {
-        oriel_trace_describe(comm, rank, last, sizeof last);
-        oriel_comm_abort(comm, ORIEL_ERR_TIMEOUT, rank, process,
-                         "rank %d (process %d) did not come within %.1f s; %s", rank, process,
-                         comm->timeout, last);
-    }
+    if (why == VERDICT_LATE && rank >= 0)
+        abort_late(request, rank);
     if (why == VERDICT_LATE && rank < 0 && request->state > REQUEST_ENTER)
         oriel_comm_abort(comm, ORIEL_ERR_TIMEOUT, -1, -1,
                          "all ranks came, but the transfer took more than %.1f s", comm->timeout);
@@ -261,6 +287,10 @@ oriel_status oriel_verdict_revoked(const oriel_request *request)
     if (record == NULL)
         return oriel_fail(ORIEL_ERR_REVOKED, "%s on rank %d (process %d): the comm was revoked",
                           what, request->rank, request->comm->process);
+    if (request->stillborn)
+        return oriel_fail(ORIEL_ERR_REVOKED, "%s on rank %d (process %d): the comm was revoked: %s",
+                          what, request->rank, request->comm->process, record->text);
+    atomic_store(&request->comm->heap.ranks[request->rank].told, 1);
     if (record->code != ORIEL_ERR_PEER || record->process < 0)
         return oriel_fail((oriel_status)record->code, "%s on rank %d (process %d): %s", what,
                           request->rank, request->comm->process, record->text);

@@ -6,6 +6,9 @@
 
 enum { VERDICT_WAIT, VERDICT_ABORTED, VERDICT_LEFT, VERDICT_LATE, VERDICT_DIFFERENT };
 
+/* Seconds after which an operation that waits looks for peers in a call that differs: when
+ * the warnings begin, and in time before the deadline. */
+double oriel_verdict_patience(const oriel_comm *comm);
 /* Looks at the abort word, at members that have left, at the deadline and at
  * peers that wait in a call of the same site with another record; prints the
  * warning when it is due. */

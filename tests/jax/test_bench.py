@@ -383,6 +383,8 @@ def test_bad_arguments(words, sentence, capsys):
     "words, sentence",
     [
         (["scatter"], "argument OP: invalid choice: 'scatter'"),
+        (["scatter"], "ragged_all_to_all, startup)"),
+        (["-n", "2", "startup"], "argument OP: startup comes first"),
         (["all_gather", "-n", "4", "--sizes", "24"], "24 is no multiple of 16, one element of f32"),
         (["ragged_all_to_all", "--vs", "jax"], "XLA's CPU backend has no ragged_all_to_all"),
         (["reduce_scatter", "--op", "max"], "lax has no reduce_scatter with max"),

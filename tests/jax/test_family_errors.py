@@ -68,7 +68,8 @@ def test_value(function, text):
     ],
 )
 def test_type(function):
-    with pytest.raises(TypeError):
+    names = r"oriel\.\w+: (axis|scatter_dimension|\w+_axis|root|perm) "
+    with pytest.raises(TypeError, match=names):
         run(function)
 
 

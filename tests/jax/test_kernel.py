@@ -3,6 +3,7 @@ group, and every transformation."""
 
 import re
 import sys
+import tempfile
 
 import jax
 import jax.numpy as jnp
@@ -301,13 +302,24 @@ def test_cache_that_others_can_write(own_cache):
     folder = own_cache / "oriel" / "kernels"
     folder.mkdir(parents=True)
     folder.chmod(0o777)
-    oriel.kernel(KERNELS / "fused.cu")
+    with pytest.warns(UserWarning, match=f"{folder} cannot be written"):
+        oriel.kernel(KERNELS / "fused.cu")
     assert not list(folder.iterdir())
 
 
-def test_cache_that_cannot_be_written(own_cache, monkeypatch):
+def test_cache_that_cannot_be_written(own_cache, monkeypatch, tmp_path):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     own_cache.write_text("no folder")
-    assert oriel.kernel(KERNELS / "fused.cu") is not None
+    with pytest.warns(UserWarning, match="compiled anew in each process"):
+        assert oriel.kernel(KERNELS / "fused.cu") is not None
+    assert list(tmp_path.iterdir()) == [own_cache]  # what was built is loaded, and gone
+
+
+def test_cache_of_its_own(own_cache, monkeypatch, tmp_path):
+    monkeypatch.setenv("ORIEL_CACHE", str(tmp_path / "mine"))
+    (tmp_path / "one.cu").write_text((KERNELS / "fused.cu").read_text())
+    oriel.kernel(tmp_path / "one.cu")
+    assert [p.parent for p in tmp_path.rglob("*.so")] == [tmp_path / "mine" / "kernels"]
 
 
 def test_what_is_shown():

@@ -66,9 +66,19 @@ def test_flags_that_are_no_list():
         oriel.kernel(KERNELS / "fused.cu", flags="-lm")
 
 
+def test_defines_that_are_no_dict():
+    with pytest.raises(TypeError, match=r"defines is a dict of macros by name, got \['A'\]"):
+        oriel.kernel(KERNELS / "fused.cu", defines=["A"])
+
+
 def test_no_file(tmp_path):
-    with pytest.raises(oriel.OrielError, match="nowhere.cu cannot be read: .*No such file"):
+    with pytest.raises(oriel.OrielError, match="nowhere.cu cannot be read: No such file"):
         oriel.kernel(tmp_path / "nowhere.cu")
+
+
+def test_any_name_of_the_team(tmp_path):
+    kernel = load(tmp_path, GOOD.replace("*team", "*t"))
+    assert repr(kernel.mine) == "<kernel mine(const float *x, float *y)>"
 
 
 def test_no_compiler(monkeypatch):
@@ -99,6 +109,10 @@ WRONG = {  # operands, keywords, error, what it says
     "out_dtype": (None, {"out": (jax.ShapeDtypeStruct((9,), "float32"), (16,))}, TypeError,
                   r"out for numbers has dtype float32, the kernel writes double \*, which is "),
     "out_shape": (None, {"out": ((9,), "x")}, TypeError, "out for letters must be a shape"),
+    "out_negative": (None, {"out": ((9,), (-1,))}, ValueError,
+                     r"out for letters has a negative dimension, \(-1,\)"),
+    "nul": (None, {"title": "a\0b"}, ValueError, "attribute 'title' holds a NUL"),
+    "replicated": (None, {"replicated": "yes"}, TypeError, "replicated is True or False, got 'yes'"),
     "axis": (None, {"axis_name": "q"}, NameError, "unbound axis name: 'q'"),
 }
 
@@ -173,12 +187,14 @@ def test_ranks_that_call_different_kernels():
                                             ORIEL_WARN_AFTER="1")
     assert status == 0, output
     for rank in (0, 1):
-        sizes, names = reports[rank]
+        sizes, names, hops = reports[rank]
         both = {"kernel reduce(f32[4]) -> f32[4]", "kernel reduce(f32[5]) -> f32[5]"}
         said = re.search(r"rank (\d) asked for (.*), rank (\d) for (.*)$", sizes["raised"])
         assert said and {said[2], said[4]} == both, sizes
         assert "kernel reduce(f32[4]) -> f32[4]" in names["raised"]
         assert "kernel reduce_all(f32[4]) -> f32[4]" in names["raised"]
+        assert re.search(r"rank \d asked for kernel pass_on\(.* with hops=\d, rank \d for kernel "
+                         r"pass_on\(.* with hops=\d", hops["raised"]), hops
 
 
 def test_killed_process():

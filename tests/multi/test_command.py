@@ -29,6 +29,7 @@ from launcher import ORIEL, findings_of
         (["-n", "2", "--grace", "inf", "true"], 'not "inf"'),
         (["-n", "2", "--grace"], "--grace needs a value"),
         (["-n", "2", "--nodes", "3", "true"], 'there is no option "--nodes"'),
+        (["--hosts", "a,,b", "true"], 'a host of --hosts is name or name:count, not ""'),
         (["-x", "true"], 'there is no option "-x"'),
     ],
 )

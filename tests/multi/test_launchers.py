@@ -127,6 +127,8 @@ def test_srun_inside_mpirun():
 
 
 @pytest.mark.parametrize("variables, words", [
+    ({"ORIEL_NUM_PROCESSES": 2}, ["ORIEL_NUM_PROCESSES is 2, but ORIEL_PROCESS_ID is not set"]),
+    ({"ORIEL_PROCESS_ID": 1}, ["ORIEL_PROCESS_ID is 1, but ORIEL_NUM_PROCESSES is not set"]),
     (MPI | {"OMPI_COMM_WORLD_RANK": 4},
      ['OMPI_COMM_WORLD_RANK="4" of mpirun is not a whole number from 0 to 3']),
     (MPI | {"OMPI_COMM_WORLD_RANK": "two"}, ['OMPI_COMM_WORLD_RANK="two"', "whole number"]),

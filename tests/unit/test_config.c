@@ -105,6 +105,11 @@ static void test_bad_values_are_named(void **state)
     refuses("ORIEL_TIMEOUT", "inf");
     refuses("ORIEL_TIMEOUT", "5K");
     refuses("ORIEL_TIMEOUT", "5 ");
+    assert_non_null(strstr(oriel_last_error(), "from 0.001 to 1e9"));
+    refuses("ORIEL_CHUNK", "1");
+    assert_non_null(strstr(oriel_last_error(), "from 1K to 4M"));
+    refuses("ORIEL_PROCESS_ID", "x");
+    assert_non_null(strstr(oriel_last_error(), "from 0 to 1048576"));
     refuses("ORIEL_STAGING", "1T");
     refuses("ORIEL_STAGING", "40MB");
     refuses("ORIEL_STAGING", "K");

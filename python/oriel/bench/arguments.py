@@ -45,6 +45,16 @@ examples:
 NO_LAX = {"ragged_all_to_all": "XLA's CPU backend has no ragged_all_to_all"}
 
 
+def _operation(text):
+    if text == "startup":
+        raise argparse.ArgumentTypeError("startup comes first: oriel bench startup ...")
+    if text not in OPERATIONS:
+        raise argparse.ArgumentTypeError(
+            f"invalid choice: {text!r} (choose from {', '.join(OPERATIONS)}, startup)"
+        )
+    return text
+
+
 def _parser():
     parser = argparse.ArgumentParser(
         prog="oriel bench",
@@ -55,7 +65,7 @@ def _parser():
     dtypes, reductions = ", ".join(plan.DTYPES), ", ".join(plan.REDUCTIONS)
     names = ", ".join(OPERATIONS)
     add = parser.add_argument
-    add("operation", choices=OPERATIONS, metavar="OP", help=f"one of {names}; or startup")
+    add("operation", type=_operation, metavar="OP", help=f"one of {names}; or startup")
     add("-n", type=plan.count(1024), metavar="N", help="processes (2, or 1 with --devices)")
     add("--devices", type=plan.count(1024), metavar="D", help="devices of each process (1)")
     add(

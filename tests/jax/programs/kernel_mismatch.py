@@ -26,6 +26,7 @@ def main():
     attempt("sizes", lambda: kernels.reduce(np.ones(5 if second else 4, np.float32)))
     kernel = kernels.reduce_all if second else kernels.reduce
     attempt("names", lambda: kernel(np.ones(4, np.float32)))
+    attempt("hops", lambda: kernels.pass_on(np.ones(4, np.float32), hops=3 if second else 2))
 
 
 main()
