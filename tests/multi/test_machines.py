@@ -131,7 +131,8 @@ def network():
                 pytest.skip(f"no network namespaces here: ip {' '.join(step)}: {done.stderr}")
         yield names, net, [f"{mark}v{i}" for i in range(2)]
     finally:
-        for name in names:
+        for i, name in enumerate(names):
+            ip("link", "del", f"{mark}v{i}")  # at once; a namespace takes its own with it later
             ip("netns", "del", name)
         ip("link", "del", f"{mark}s")
 
