@@ -19,14 +19,15 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 RESULTS = ROOT / "tests" / "gpu" / "results"
 TIMES = ROOT / "bench" / "results"
 COVERED = ["include/oriel/kernel*.h", "include/oriel/op.h", "src/ops/host_op.*",
-           "tests/kernels/gpu_op.cu", "src/fabric/cuda*", "src/fabric/port.*", "src/core/device*",
-           "src/core/register*", "src/core/nccl*", "src/core/borrow.*", "src/core/appoint.*",
-           "src/ffi/lend.*", "src/core/multicast.*", "src/fabric/nccl*",
-           "src/core/nvtx.*", "src/core/cuda_facts.*",
-           "src/ops/cuda/*", "src/ops/reduce_element.h", "src/ffi/cuda.c", "src/ffi/attached.*",
-           "python/oriel/_verify*.py", "tests/gpu/*.c", "tests/gpu/jax_*.py", "tests/gpu/run.sh",
-           "tests/support/gpu.*", "tests/support/timing.*", "tests/support/nccl.*",
-           "tests/support/values.*", "tests/support/ways.*"]
+           "tests/kernels/gpu_op.cu", "tests/kernels/machines.cu", "tests/fake/gin*",
+           "src/fabric/cuda*", "src/fabric/port.*", "src/core/device*", "src/core/register*",
+           "src/core/nccl*", "src/core/gin.*", "src/core/borrow.*", "src/core/appoint.*",
+           "src/ffi/lend.*", "src/core/multicast.*", "src/fabric/nccl*", "src/core/nvtx.*",
+           "src/core/cuda_facts.*", "src/ops/cuda/*", "src/ops/reduce_element.h",
+           "src/ffi/cuda.c", "src/ffi/attached.*", "python/oriel/_verify*.py", "tests/gpu/*.c",
+           "tests/gpu/jax_*.py", "tests/gpu/run.sh", "tests/support/gpu.*",
+           "tests/support/timing.*", "tests/support/nccl.*", "tests/support/values.*",
+           "tests/support/ways.*"]
 
 
 def digest(path):
