@@ -98,7 +98,7 @@ static int look_for_a_while(const oriel_group *group, oriel_seat *seat, uint64_t
 
     if (view == LANE_WAITING && scan.some && yields)
         oriel_group_ring(group);
-    if (view == LANE_WAITING)
+    if (view == LANE_WAITING && yields)
         oriel_spread_keep(group->comm);
     for (int i = 0; view == LANE_WAITING && i < (yields ? QUICK_YIELDS : QUICK_LOOKS); i++) {
         oriel_relax(yields);
