@@ -312,7 +312,8 @@ _HANDLERS = {
 
 
 # Custom calls that graphs have no part in: a person's function, which may do anything, and in a
-# world of several machines a kernel; and NCCL's, which keeps a communicator for as long as there is a graph that calls it.
+# world of several machines a kernel; and NCCL's, which keeps a communicator for as long as there
+# is a graph that calls it.
 _UNCAPTURED = ("op", "all_reduce_nccl")
 
 

@@ -3,7 +3,8 @@
     python3 tests/gpu/report.py write OUT     from what run.sh left in OUT: results/<gpu>.json
                                               here, and its times bench/results/gpu_<gpu>.json;
                                               in the tree that was run, for the commit they name
-    python3 tests/gpu/report.py check         a sentence for each that is stale or failed; 77
+    python3 tests/gpu/report.py check         a sentence for each that is stale, failed or
+                                              has rows without a result; 77
 
 Results carry a digest of each source they were made from.
 """
@@ -83,7 +84,7 @@ def write(folder):
 
 
 def check():
-    """Prints what is wrong; 0, 1 (a failed row) or 77 (stale)."""
+    """Prints what is wrong; 0, 1 (a failed row) or 77 (stale, or rows that were skipped)."""
     now = digests()
     paths = sorted(RESULTS.glob("*.json"))
     status = 0 if paths else 77
@@ -92,6 +93,8 @@ def check():
     for path in paths:
         result = json.loads(path.read_text())
         bad = [row["name"] for row in result["rows"] if row["outcome"] == "FAILED"]
+        skipped = [f"{row['name']} ({row['detail']})" for row in result["rows"]
+                   if row["outcome"] == "skipped"]
         then = result["digests"]
         changed = sorted(name for name in now.keys() | then.keys()
                          if now.get(name) != then.get(name))
@@ -100,6 +103,9 @@ def check():
             return 1
         if changed:
             print(f"{path.name} is stale: changed since: {', '.join(changed)}")
+            status = 77
+        if skipped:
+            print(f"{path.name} has rows without a result: {'; '.join(skipped)}")
             status = 77
     return status
 
