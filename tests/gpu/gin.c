@@ -55,29 +55,12 @@ static size_t write_source(const char *root, char *text, size_t len)
 
 static void compile(const char *root)
 {
-    char text[4096], include[512], arch[64];
-    const char *options[] = {arch, include, "--std=c++17", "--device-as-default-execution-space",
-                             "--fmad=false"};
-    const cu_nvrtc *nvrtc;
-    nvrtc_program program;
-    size_t bytes = 0;
-    char *out;
+    char text[4096];
+    size_t bytes;
+    void *out;
 
     write_source(root, text, sizeof text);
-    snprintf(include, sizeof include, "-I%s/include", root);
-    snprintf(arch, sizeof arch, "--gpu-architecture=sm_%d", gpu_device()->arch);
-    CHECK_OK(oriel_nvrtc_open(&nvrtc));
-    CHECK(nvrtc->create(&program, text, "machines.cu", 0, NULL, NULL) == 0, "no program");
-    if (nvrtc->compile(program, 5, options) != 0) {
-        nvrtc->log_size(program, &bytes);
-        out = calloc(1, bytes + 1);
-        nvrtc->log(program, out);
-        CHECK(0, "%s", out);
-    }
-    CHECK(nvrtc->cubin_size(program, &bytes) == 0, "no code");
-    out = malloc(bytes);
-    nvrtc->cubin(program, out);
-    nvrtc->destroy(&program);
+    out = gpu_cubin(text, "machines.cu", root, &bytes);
     for (int i = 0; i < KERNELS; i++) {
         CHECK_OK(oriel_kernel_register((uint64_t)i + 1, names[i], entry));
         CHECK_OK(oriel_kernel_on_register((uint64_t)i + 1, names[i], out, bytes));

@@ -32,29 +32,12 @@ static void compile(const char *root)
         "#include \"%s/examples/07_my_all_reduce/my_all_reduce.cu\"\n"
         "ORIEL_ENTRY(two_shot, two_shot(team, ORIEL_ARG_BUFFER(const float *, 0), "
         "ORIEL_ARG_BUFFER(float *, 1)))\n";
-    char text[1024], include[512], arch[64];
-    const char *options[] = {arch, include, "--std=c++17", "--device-as-default-execution-space",
-                             "--fmad=false"};
-    const cu_nvrtc *nvrtc;
-    nvrtc_program program;
-    size_t bytes = 0;
-    char *out;
+    char text[1024];
+    size_t bytes;
+    void *out;
 
     snprintf(text, sizeof text, format, root);
-    snprintf(include, sizeof include, "-I%s/include", root);
-    snprintf(arch, sizeof arch, "--gpu-architecture=sm_%d", gpu_device()->arch);
-    CHECK_OK(oriel_nvrtc_open(&nvrtc));
-    CHECK(nvrtc->create(&program, text, "two_shot.cu", 0, NULL, NULL) == 0, "no program");
-    if (nvrtc->compile(program, 5, options) != 0) {
-        nvrtc->log_size(program, &bytes);
-        out = calloc(1, bytes + 1);
-        nvrtc->log(program, out);
-        CHECK(0, "%s", out);
-    }
-    CHECK(nvrtc->cubin_size(program, &bytes) == 0, "no code");
-    out = malloc(bytes);
-    nvrtc->cubin(program, out);
-    nvrtc->destroy(&program);
+    out = gpu_cubin(text, "two_shot.cu", root, &bytes);
     CHECK_OK(oriel_kernel_register(HASH, "two_shot", entry));
     CHECK_OK(oriel_kernel_on_register(HASH, "two_shot", out, bytes));
     free(out);

@@ -133,6 +133,9 @@ int main(int argc, char **argv)
         s.streams[r] = gpu_stream();
         s.send[r] = memory[2 * r].base;
         s.recv[r] = memory[2 * r + 1].base;
+        /* The first work of a stream may wait for the kernels of others: so not in a call. */
+        CHECK_CU(oriel_cu->fill(s.send[r], 0, MOST, s.streams[r]));
+        CHECK_CU(oriel_cu->stream_sync(s.streams[r]));
     }
     for (size_t i = 0; i < sizeof ctas / sizeof *ctas; i++)
         measure(&s, "ORIEL_GPU_CTAS", (long long)ctas[i] * ranks, ctas[i], ranks);

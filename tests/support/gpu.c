@@ -124,25 +124,41 @@ void gpu_get(void *to, cu_ptr from, size_t bytes)
     CHECK_CU(oriel_cu->stream_sync(copies()));
 }
 
-cu_function gpu_compile(const char *source, const char *name)
+void *gpu_cubin(const char *source, const char *name, const char *root, size_t *bytes_p)
 {
-    char target[48];
-    const char *options[] = {target};
+    char target[48], include[512];
+    const char *options[] = {target, include, "--std=c++17", "--device-as-default-execution-space",
+                             "--fmad=false"};
     const cu_nvrtc *nvrtc;
     nvrtc_program program;
-    cu_function function;
-    cu_module module;
     size_t bytes = 0;
-    char *cubin;
+    char *out;
 
     CHECK_OK(oriel_nvrtc_open(&nvrtc));
     snprintf(target, sizeof target, "--gpu-architecture=sm_%d", gpu_device()->arch);
-    CHECK(nvrtc->create(&program, source, "test.cu", 0, NULL, NULL) == 0, "no program");
-    CHECK(nvrtc->compile(program, 1, options) == 0, "%s does not compile", name);
+    snprintf(include, sizeof include, "-I%s/include", root != NULL ? root : "");
+    CHECK(nvrtc->create(&program, source, name, 0, NULL, NULL) == 0, "no program");
+    if (nvrtc->compile(program, root != NULL ? 5 : 1, options) != 0) {
+        nvrtc->log_size(program, &bytes);
+        out = calloc(1, bytes + 1);
+        nvrtc->log(program, out);
+        CHECK(0, "%s does not compile: %s", name, out);
+    }
     CHECK(nvrtc->cubin_size(program, &bytes) == 0, "no code");
-    cubin = malloc(bytes);
-    nvrtc->cubin(program, cubin);
+    out = malloc(bytes);
+    nvrtc->cubin(program, out);
     nvrtc->destroy(&program);
+    *bytes_p = bytes;
+    return out;
+}
+
+cu_function gpu_compile(const char *source, const char *name)
+{
+    cu_function function;
+    cu_module module;
+    size_t bytes;
+    void *cubin = gpu_cubin(source, "test.cu", NULL, &bytes);
+
     CHECK_CU(oriel_cu->module_load(&module, cubin, 0, NULL, NULL));
     CHECK_CU(oriel_cu->module_function(&function, module, name));
     CHECK_CU(oriel_cu->function_load(function));

@@ -59,6 +59,9 @@ cu_ptr gpu_alloc(size_t bytes);
 void gpu_put(cu_ptr to, const void *from, size_t bytes);
 void gpu_get(void *to, cu_ptr from, size_t bytes);
 
+/* The machine code of CUDA C, to be freed; with oriel's headers of the tree at `root`, if given:
+ * compiled as oriel.kernel does. `name` is for the compiler's messages. */
+void *gpu_cubin(const char *source, const char *name, const char *root, size_t *bytes_p);
 /* A kernel of a test's own, `name` in the CUDA C `source`; loaded, in the current context. */
 cu_function gpu_compile(const char *source, const char *name);
 void gpu_launch(cu_function function, unsigned ctas, unsigned threads, void **params,
