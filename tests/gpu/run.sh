@@ -253,7 +253,6 @@ jax_part() {
     jax jax_op_2 2 jax_op.py
     XLA_FLAGS=--xla_gpu_graph_min_graph_size=1 jax jax_op_graphs_2 2 jax_op.py
     XLA_FLAGS=--xla_gpu_graph_min_graph_size=1 jax jax_variants_graphs_2 2 jax_variants.py
-    jax bench_initialize_2 2 jax_initialize.py
     jax jax_trace_2 2 jax_trace.py "$out/trace"
     jax jax_nvtx_2 2 jax_trace.py "$out/trace_nvtx" nvtx
     jax jax_fail_2 2 jax_fail.py
@@ -263,6 +262,7 @@ jax_part() {
     jax jax_turns_2 2 jax_turns.py 2000
     jax jax_turns_8 8 jax_turns.py 300
     wait "$on_cpus"
+    jax bench_initialize_2 2 jax_initialize.py
     random 4 1
     random 4 2
     random 8 3
