@@ -57,17 +57,26 @@ static oriel_status check_sizes(const oriel_ragged *r, size_t i)
     return ORIEL_OK;
 }
 
+/* A product, since small calls feel a division. */
+static int too_large(size_t rows, size_t row)
+{
+    size_t bytes;
+
+    return __builtin_mul_overflow(rows, row > 0 ? row : 1, &bytes) || bytes > MOST_BYTES;
+}
+
 static oriel_status check_buffers(const oriel_op *op, size_t row)
 {
     const oriel_ragged *r = op->ragged;
-    size_t most = MOST_BYTES / (row > 0 ? row : 1);
     uintptr_t send = (uintptr_t)op->send;
     uintptr_t recv = (uintptr_t)op->recv;
 
-    if (r->send_rows > most || r->recv_rows > most)
-        return oriel_fail(ORIEL_ERR_INVALID, "%s is %zu rows of %zu bytes: too large",
-                          r->send_rows > most ? "send_rows" : "recv_rows",
-                          r->send_rows > most ? r->send_rows : r->recv_rows, row);
+    if (too_large(r->send_rows, row))
+        return oriel_fail(ORIEL_ERR_INVALID, "send_rows is %zu rows of %zu bytes: too large",
+                          r->send_rows, row);
+    if (too_large(r->recv_rows, row))
+        return oriel_fail(ORIEL_ERR_INVALID, "recv_rows is %zu rows of %zu bytes: too large",
+                          r->recv_rows, row);
     if (op->send == NULL && r->send_rows * row > 0)
         return oriel_fail(ORIEL_ERR_INVALID, "send is NULL");
     if (op->recv == NULL && r->recv_rows * row > 0)
@@ -91,7 +100,7 @@ oriel_status oriel_ragged_check(const oriel_op *op, int n)
     if (r->slices < 1 || r->slices > MOST_SLICES)
         return oriel_fail(ORIEL_ERR_INVALID, "slices is %d; 1 to %d are possible", r->slices,
                           MOST_SLICES);
-    if (r->row > MOST_BYTES / size)
+    if (too_large(r->row, size))
         return oriel_fail(ORIEL_ERR_INVALID, "row is %zu elements of %zu bytes: too large", r->row,
                           size);
     if (r->input_offsets == NULL || r->send_sizes == NULL || r->output_offsets == NULL ||

@@ -11,21 +11,37 @@
 enum { MOST_MEMBERS = 64, MOST_LOOKS = MOST_MEMBERS * MOST_MEMBERS, PIECE = 4 << 20 };
 
 /* One slice between two members: of what is sent to the other, and how many rows are
- * expected from it. Short, so that a small call's rows fit the same line. */
+ * expected from it. */
 struct entry {
     uint32_t rows;
     uint32_t offset; /* row of the receiver's `recv` */
     uint32_t expected;
 };
 
-enum { SHOWS_ROWS = 1, SHOWS_ADDRESS = 2, WANTS_PULL = 4, ROWS_APART = 8 };
+/* The same in one word, so that a small call's rows fit the same line: rows and expected have 8
+ * bits, offset 16. A word, since it is read back at once as it was stored. */
+typedef uint32_t brief;
 
-/* An entry for each slice and member; then the rows for all others, in order, or, where
- * there is no room for them, where they can be read. Rows that do not fit a slot with the
- * entries are apart from them. A member whose numbers are too large for entries shows
- * neither. */
+enum {
+    SHOWS_ROWS = 1,
+    SHOWS_ADDRESS = 2,
+    WANTS_PULL = 4,
+    ROWS_APART = 8,
+    IN_BRIEF = 16,
+    IN_FULL = 32
+};
+
+/* An entry for each slice and member, all in brief or none; then the rows for all others, in
+ * order, or, where there is no room for them, where they can be read. Rows that do not fit a
+ * slot with the entries are apart from them. A member whose numbers are too large for entries
+ * shows neither. */
 struct shown {
-    uint32_t flags;
+    uint16_t flags;
+    uint16_t recv_rows; /* in brief, else in `full` */
+    uint32_t entries[]; /* brief [], or struct full */
+};
+
+struct full {
     uint32_t recv_rows;
     struct entry entries[];
 };
@@ -35,16 +51,19 @@ struct address {
     int64_t from[]; /* row of `send`, for each entry */
 };
 
-static inline size_t head_bytes(int n, int slices)
+static inline size_t head_bytes(int n, int slices, uint32_t flags)
 {
-    size_t bytes = sizeof(struct shown) + (size_t)n * (size_t)slices * sizeof(struct entry);
+    size_t entries = (size_t)n * (size_t)slices;
+    size_t bytes = flags & IN_BRIEF ? sizeof(struct shown) + entries * sizeof(brief)
+                                    : sizeof(struct shown) + sizeof(struct full) +
+                                          entries * sizeof(struct entry);
 
     return (bytes + 7) / 8 * 8;
 }
 
 static inline size_t most_bytes(int n, int slices)
 {
-    return head_bytes(n, slices) + sizeof(struct address) +
+    return head_bytes(n, slices, 0) + sizeof(struct address) +
            (size_t)n * (size_t)slices * sizeof(int64_t);
 }
 
@@ -70,7 +89,21 @@ static inline char *rows_of(const oriel_seat *seat, uint64_t call, int index, st
 {
     if (shown->flags & ROWS_APART)
         return oriel_lane_payload(seat, call, index, LANE_SMALL + 1);
-    return (char *)shown + head_bytes((int)seat->n, slices);
+    return (char *)shown + head_bytes((int)seat->n, slices, shown->flags);
+}
+
+static inline struct entry entry_of(const struct shown *shown, int i)
+{
+    brief b = shown->entries[i];
+
+    return shown->flags & IN_BRIEF ? (struct entry){b & 0xff, b >> 8 & 0xffff, b >> 24}
+                                   : ((const struct full *)shown->entries)->entries[i];
+}
+
+static inline uint32_t recv_rows_of(const struct shown *shown)
+{
+    return shown->flags & IN_BRIEF ? shown->recv_rows
+                                   : ((const struct full *)shown->entries)->recv_rows;
 }
 
 /* ---- showing ------------------------------------------------------------------------ */
@@ -102,30 +135,40 @@ static void put_address(const oriel_op *op, int n, char *dst)
            (size_t)n * (size_t)op->ragged->slices * sizeof(int64_t));
 }
 
-/* Writes the entries and returns how many rows go to others; -1: numbers too large. */
-static int64_t put_entries(const oriel_ragged *r, int n, int index, struct shown *mine)
+/* Writes the entries, in brief if their numbers are small, and returns the flags: 0, if they are
+ * too large for either. */
+static uint32_t put_entries(const oriel_ragged *r, int entries, struct shown *mine, size_t *rows_p)
 {
-    uint64_t all = r->recv_rows;
-    int64_t rows = 0;
-    int i = 0;
+    struct full *full = (struct full *)mine->entries;
+    uint64_t offsets = r->recv_rows;
+    uint64_t sizes = 0;
+    uint64_t rows = 0;
 
-    for (int to = 0; to < n; to++) {
-        for (int k = 0; k < r->slices; k++, i++) {
-            mine->entries[i] =
-                (struct entry){(uint32_t)r->send_sizes[i], (uint32_t)r->output_offsets[i],
-                               (uint32_t)r->recv_sizes[i]};
-            all |= (uint64_t)(r->send_sizes[i] | r->output_offsets[i] | r->recv_sizes[i]);
-            rows += to == index ? 0 : r->send_sizes[i];
-        }
+    for (int i = 0; i < entries; i++) {
+        uint64_t sent = (uint64_t)r->send_sizes[i];
+        uint64_t offset = (uint64_t)r->output_offsets[i];
+        uint64_t expected = (uint64_t)r->recv_sizes[i];
+
+        mine->entries[i] = (brief)(sent | offset << 8 | expected << 24);
+        sizes |= sent | expected;
+        offsets |= offset;
+        rows += sent;
     }
-    mine->recv_rows = (uint32_t)r->recv_rows;
-    return all > UINT32_MAX ? -1 : rows;
+    *rows_p = rows;
+    mine->recv_rows = (uint16_t)r->recv_rows;
+    if (sizes <= UINT8_MAX && offsets <= UINT16_MAX)
+        return IN_BRIEF;
+    full->recv_rows = (uint32_t)r->recv_rows;
+    for (int i = 0; i < entries; i++)
+        full->entries[i] = (struct entry){
+            (uint32_t)r->send_sizes[i], (uint32_t)r->output_offsets[i], (uint32_t)r->recv_sizes[i]};
+    return (sizes | offsets) > UINT32_MAX ? 0 : IN_FULL;
 }
 
 /* How a member with so many bytes of rows shows them. */
-static uint32_t way_of(const oriel_group *group, size_t bytes, int slices)
+static uint32_t way_of(const oriel_group *group, size_t bytes, int slices, uint32_t flags)
 {
-    size_t head = head_bytes(group->n, slices);
+    size_t head = head_bytes(group->n, slices, flags);
 
     if (head + bytes <= LANE_SMALL)
         return SHOWS_ROWS;
@@ -139,13 +182,16 @@ void oriel_ragged_show(const oriel_group *group, const oriel_seat *seat, uint64_
 {
     const oriel_ragged *r = op->ragged;
     struct shown *mine = shown_by(seat, call, seat->index, r->slices);
-    int64_t rows = put_entries(r, group->n, seat->index, mine);
+    size_t rows;
+    uint32_t flags = put_entries(r, group->n * r->slices, mine, &rows);
     char *dst;
 
-    mine->flags = 0;
-    if (rows < 0)
+    mine->flags = (uint16_t)flags;
+    if (flags == 0)
         return;
-    mine->flags = way_of(group, (size_t)rows * oriel_op_block(op), r->slices);
+    for (int i = seat->index * r->slices; i < (seat->index + 1) * r->slices; i++)
+        rows -= (size_t)r->send_sizes[i]; /* what stays here */
+    mine->flags |= (uint16_t)way_of(group, rows * oriel_op_block(op), r->slices, flags);
     dst = rows_of(seat, call, seat->index, mine, r->slices);
     if (mine->flags & SHOWS_ROWS) {
         put_rows(op, group->n, seat->index, dst);
@@ -163,12 +209,11 @@ void oriel_ragged_show(const oriel_group *group, const oriel_seat *seat, uint64_
 static int wrong_slice(const struct shown *sends, int from, const struct shown *expects, int to,
                        int slices)
 {
-    const struct entry *sent = sends->entries + (ptrdiff_t)to * slices;
-    const struct entry *wanted = expects->entries + (ptrdiff_t)from * slices;
-
     for (int k = 0; k < slices; k++) {
-        if (sent[k].rows != wanted[k].expected ||
-            (uint64_t)sent[k].offset + sent[k].rows > expects->recv_rows)
+        struct entry sent = entry_of(sends, to * slices + k);
+
+        if (sent.rows != entry_of(expects, from * slices + k).expected ||
+            (uint64_t)sent.offset + sent.rows > recv_rows_of(expects))
             return k;
     }
     return -1;
@@ -180,24 +225,43 @@ static enum ragged_view look_at_pairs(const oriel_group *group, const struct sho
     for (int from = 0; from < group->n; from++) {
         for (int to = 0; to < group->n; to++) {
             int k = wrong_slice(all[from], from, all[to], to, slices);
-            const struct entry *sent = &all[from]->entries[to * slices + k];
+            struct entry sent;
 
             if (k < 0)
                 continue;
+            sent = entry_of(all[from], to * slices + k);
             oriel_ragged_compare(
-                group, from, to, k, (ragged_slice){.rows = sent->rows, .offset = sent->offset},
-                all[to]->entries[from * slices + k].expected, all[to]->recv_rows, fault);
+                group, from, to, k, (ragged_slice){.rows = sent.rows, .offset = sent.offset},
+                entry_of(all[to], from * slices + k).expected, recv_rows_of(all[to]), fault);
             return RAGGED_WRONG;
         }
     }
     return RAGGED_FITS;
 }
 
+/* The same of entries that are all in brief, for when nothing is wrong. */
+static int fits_in_brief(const struct shown *const *all, int n, int slices)
+{
+    int wrong = 0;
+
+    for (int from = 0; from < n; from++) {
+        for (int to = 0; to < n; to++) {
+            const brief *sent = all[from]->entries + (ptrdiff_t)to * slices;
+            const brief *wanted = all[to]->entries + (ptrdiff_t)from * slices;
+
+            for (int k = 0; k < slices; k++)
+                wrong |= (sent[k] & 0xff) != wanted[k] >> 24 ||
+                         (sent[k] >> 8 & 0xffff) + (sent[k] & 0xff) > all[to]->recv_rows;
+        }
+    }
+    return !wrong;
+}
+
 enum ragged_view oriel_ragged_look(const oriel_group *group, const oriel_seat *seat, uint64_t call,
                                    const oriel_op *op, ragged_fault *fault)
 {
     const struct shown *all[MOST_MEMBERS];
-    uint32_t common = SHOWS_ROWS;
+    uint32_t common = SHOWS_ROWS | IN_BRIEF;
     int silent = 0;
 
     for (int i = 0; i < group->n; i++) {
@@ -207,7 +271,8 @@ enum ragged_view oriel_ragged_look(const oriel_group *group, const oriel_seat *s
     }
     if (silent)
         return RAGGED_LARGE;
-    if (look_at_pairs(group, all, op->ragged->slices, fault) == RAGGED_WRONG)
+    if (!(common & IN_BRIEF && fits_in_brief(all, group->n, op->ragged->slices)) &&
+        look_at_pairs(group, all, op->ragged->slices, fault) == RAGGED_WRONG)
         return RAGGED_WRONG;
     if (common & SHOWS_ROWS)
         return RAGGED_FITS;
@@ -238,11 +303,11 @@ static void take_from(const oriel_seat *seat, uint64_t call, int from, const ori
 
     for (int to = 0; to <= seat->index; to++) {
         for (int k = 0; k < slices; k++, i++) {
-            const struct entry *entry = &theirs->entries[i];
-            size_t bytes = (size_t)entry->rows * row;
+            struct entry entry = entry_of(theirs, i);
+            size_t bytes = (size_t)entry.rows * row;
 
             if (to == seat->index && bytes > 0)
-                oriel_copy((char *)op->recv + (size_t)entry->offset * row, at, bytes);
+                oriel_copy((char *)op->recv + (size_t)entry.offset * row, at, bytes);
             at += to == from ? 0 : bytes;
         }
     }
@@ -293,10 +358,12 @@ oriel_status oriel_ragged_pull(const oriel_request *request, int from)
         take_from(request->seat, call, from, &request->op);
         return ORIEL_OK;
     }
-    for (int i = first; i < first + slices && st == ORIEL_OK; i++)
-        st = pull_slice(request, from,
-                        (char *)request->op.recv + (size_t)theirs->entries[i].offset * row,
+    for (int i = first; i < first + slices && st == ORIEL_OK; i++) {
+        struct entry entry = entry_of(theirs, i);
+
+        st = pull_slice(request, from, (char *)request->op.recv + (size_t)entry.offset * row,
                         (const char *)(uintptr_t)address->send + (size_t)address->from[i] * row,
-                        (size_t)theirs->entries[i].rows * row);
+                        (size_t)entry.rows * row);
+    }
     return st;
 }
