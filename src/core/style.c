@@ -49,23 +49,13 @@ static size_t touched(const oriel_group *group, uint32_t kind, size_t bytes)
     return 2 * bytes * copies(kind, (size_t)group->n);
 }
 
-/* The style to begin with. Where what is copied does not fit the cache, results that are stored
- * past it cost a fetch of each line less, on every machine. */
+/* The style that should be best, 0 if that is not known. Where what is copied does not fit the
+ * cache, results that are stored past it cost a fetch of each line less, on every machine. */
 static uint32_t favourite(const oriel_group *group, uint32_t kind, size_t bytes)
 {
     size_t all = touched(group, kind, bytes);
 
     return bytes >= STREAM_IN_FROM && all > group->comm->cache ? STYLE_STREAM_IN : 0;
-}
-
-/* Whether that should be best. Where all fits the cache, and nobody else has its core meanwhile,
- * it becomes so: what passes through the caches is in them after tens of operations. */
-static int is_sure(const oriel_group *group, uint32_t kind, size_t bytes)
-{
-    size_t all = touched(group, kind, bytes);
-
-    return favourite(group, kind, bytes) != 0 ||
-           (all > 0 && all <= group->comm->cache && !group->comm->oversubscribed);
 }
 
 /* The styles to choose from, the favourite first; returns how many. */
@@ -120,11 +110,11 @@ static int is_new(const heap_style *entry, uint32_t style)
 
 /* What the costs are compared by: with few samples and much noise others must be clearly
  * better than what should be best. */
-static uint32_t weight_of(const heap_style *entry, uint32_t style, int favoured)
+static uint32_t weight_of(const heap_style *entry, uint32_t style, uint32_t favourite)
 {
     uint32_t cost = cost_of(entry, style);
 
-    return favoured ? cost - cost / FAVOUR : cost;
+    return style == favourite && favourite != 0 ? cost - cost / FAVOUR : cost;
 }
 
 /* Several turns in a row: the first find the caches as another style has left them. */
@@ -147,7 +137,6 @@ uint32_t oriel_style_choose(const oriel_group *group, uint32_t kind, size_t byte
     uint32_t turn = kind == ORIEL_KIND_RAGGED_ALL_TO_ALL ? choice / (uint32_t)group->n : choice;
     uint32_t style[HEAP_STYLE_COUNT];
     uint32_t count = candidates(group, kind, bytes, pull, style);
-    int sure = is_sure(group, kind, bytes);
     uint32_t best = 0;
 
     if (choice == 0)
@@ -157,8 +146,7 @@ uint32_t oriel_style_choose(const oriel_group *group, uint32_t kind, size_t byte
     for (uint32_t i = 0; i < count; i++) {
         if (is_new(entry, style[i]))
             return style[i];
-        if (weight_of(entry, style[i], sure && i == 0) <
-            weight_of(entry, style[best], sure && best == 0))
+        if (weight_of(entry, style[i], style[0]) < weight_of(entry, style[best], style[0]))
             best = i;
     }
     if (explores(turn)) {
@@ -178,14 +166,13 @@ int oriel_style_pulls(const oriel_group *group, uint32_t kind, size_t bytes)
     uint32_t turn = atomic_fetch_add_explicit(&entry->pull_turns, 1, memory_order_relaxed);
     uint32_t style[HEAP_STYLE_COUNT];
     uint32_t count = candidates(group, kind, bytes, 0, style);
-    int sure = is_sure(group, kind, bytes);
     uint32_t staged = UINT32_MAX;
     int pull;
 
     if (!can_pull(group, kind, bytes))
         return 0;
     for (uint32_t i = 0; i < count; i++) {
-        uint32_t weight = weight_of(entry, style[i], sure && i == 0);
+        uint32_t weight = weight_of(entry, style[i], style[0]);
 
         if (is_new(entry, style[i]) && turn <= 2 * IN_A_ROW * count)
             return 0; /* not for ever: a cell may never be made */
