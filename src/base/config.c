@@ -65,7 +65,7 @@ static const struct {
                            .max = 1e12,
                            .help = "bytes of staging memory per rank (K, M, G)"},
     [ORIEL_OPT_CHUNK] = {.name = "ORIEL_CHUNK",
-                         .fallback = "64K",
+                         .fallback = "128K",
                          .kind = KIND_BYTES,
                          .min = 1 << 10,
                          .max = 4 << 20,

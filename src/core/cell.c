@@ -153,15 +153,6 @@ static int take_resources(const oriel_heap *heap, heap_cell *cell, int owner, in
     return 0;
 }
 
-/* Operations take the slots of a channel in turn: what others have just read lies in
- * their caches, and is slow to overwrite. */
-static uint32_t next_turn(const oriel_heap *heap, int owner, const oriel_record *record)
-{
-    uint32_t chunks = (uint32_t)(record->bytes / heap->header->chunk_bytes) + 1;
-
-    return atomic_fetch_add_explicit(&heap->ranks[owner].chunks, chunks, memory_order_relaxed);
-}
-
 /* Called with the bucket locked. Returns 0 when a resource is missing. The first
  * member's pool comes first, whoever makes the cell: so a group's operations use the
  * same memory again, while it is in the caches. */
@@ -181,7 +172,7 @@ static int make_cell(const oriel_group *group, heap_bucket *bucket, int way, int
     cell->second_rank = -1;
     cell->style =
         staged ? oriel_style_choose(group, record->kind, record->bytes, !is_ordered(key)) : 0;
-    cell->turn = staged ? next_turn(heap, cell->owner, record) : 0;
+    cell->at = atomic_load_explicit(&heap->ranks[cell->owner].staged, memory_order_relaxed);
     cell->lane = is_first(key) ? oriel_lane_take(heap, cell->owner, (int)record->n) : -1;
     atomic_store_explicit(&cell->next_chunk, 0, memory_order_relaxed);
     atomic_store_explicit(&cell->done_chunks, 0, memory_order_relaxed);

@@ -140,7 +140,7 @@ typedef struct heap_rank {
     _Atomic uint64_t blocks[HEAP_BLOCK_WORDS]; /* bit set: taken */
     _Atomic uint64_t channels;
     _Atomic uint64_t lanes;
-    _Atomic uint32_t chunks; /* staged here so far, about */
+    _Atomic uint64_t staged; /* bytes so far, about */
     heap_trace trace[HEAP_TRACE];
 } HEAP_ALIGNED heap_rank;
 
@@ -189,8 +189,8 @@ typedef struct heap_cell {
     int32_t block;
     int32_t channel; /* -1: none */
     uint32_t style;  /* staged: how its data is copied, see style.h */
-    uint32_t turn;   /* staged: the slot of the first chunk */
     int32_t lane;    /* taken for the group by its first call, of the owner's pool; -1: none */
+    uint64_t at;     /* staged: how many bytes were before it */
 } HEAP_ALIGNED heap_cell;
 
 typedef struct heap_lane heap_lane; /* see lane.c */
@@ -200,6 +200,8 @@ typedef struct heap_style {
     _Atomic uint32_t guessed;                   /* bit per style: not sure, to be tried */
     _Atomic uint32_t slowest[HEAP_STYLE_COUNT]; /* of the members that have finished ... */
     _Atomic uint32_t members[HEAP_STYLE_COUNT]; /* ... so many, over all operations */
+    _Atomic uint32_t last;                      /* style that was reported last ... */
+    _Atomic uint32_t row;                       /* ... so many times in a row */
     _Atomic uint32_t turns;
     _Atomic uint32_t pull_turns;
 } heap_style;

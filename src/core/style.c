@@ -3,10 +3,17 @@
 #include "core/hash.h"
 #include "core/trace.h"
 
-/* One in so many operations tries another style than the best, if that was not much slower;
- * else one in SELDOM times as many. */
-enum { EXPLORE_EVERY = 256, IN_A_ROW = 4, SELDOM = 8, SLOWNESS = 8, AVERAGE = 4, FAVOUR = 8 };
-enum { STREAM_IN_FROM = 256 << 10, PULL_FROM = 1 << 10 };
+enum { SELDOM = 8, SLOWNESS = 8, AVERAGE = 4, FAVOUR = 8, STAY = 32 };
+enum { STREAM_IN_FROM = 256 << 10, PULL_FROM = 1 << 10, LONG_FROM = 512 << 10 };
+enum { FIRST_LOOK = 4, LEAST_ROW = 12, MOST_ROW = 96, ROUND_TWICE = 4 << 20 };
+
+/* How often another style than the best is tried, if that was not much slower (else one in
+ * SELDOM times as often), and for how many turns in a row. */
+struct pace {
+    uint32_t every;
+    uint32_t row;
+    int settles; /* the first of a row find the caches as another style has left them */
+};
 
 /* The entry of operations `smaller` powers of two below this one. */
 static heap_style *style_of(const oriel_group *group, uint32_t kind, size_t bytes, int smaller)
@@ -47,6 +54,28 @@ static int can_pull(const oriel_group *group, uint32_t kind, size_t bytes)
 static size_t touched(const oriel_group *group, uint32_t kind, size_t bytes)
 {
     return 2 * bytes * copies(kind, (size_t)group->n);
+}
+
+static int in_cache(const oriel_group *group, uint32_t kind, size_t bytes)
+{
+    size_t all = touched(group, kind, bytes);
+
+    return all > 0 && all <= group->comm->cache;
+}
+
+/* Where caches matter, a row is long enough for staged ones to come round in the staging
+ * memory, and to be seen after that. */
+static struct pace pace_of(const oriel_group *group, uint32_t kind, size_t bytes)
+{
+    struct pace pace = {.every = 256, .row = 4};
+    size_t round = ROUND_TWICE / (bytes + 1);
+
+    if (group->comm->oversubscribed || !in_cache(group, kind, bytes))
+        return pace;
+    pace.every = bytes < LONG_FROM ? 4096 : 1024;
+    pace.row = (uint32_t)(round < LEAST_ROW ? LEAST_ROW : round > MOST_ROW ? MOST_ROW : round);
+    pace.settles = 1;
+    return pace;
 }
 
 /* The style that should be best, 0 if that is not known. Where what is copied does not fit the
@@ -99,28 +128,34 @@ static uint32_t least_cost(const heap_style *entry)
 }
 
 /* Whether the style is still to be tried: nothing is known of it, or only that it was no
- * more than twice as slow for smaller operations. */
-static int is_new(const heap_style *entry, uint32_t style)
+ * more than twice as slow for smaller operations, or a few times of these. */
+static int is_new(const oriel_group *group, const heap_style *entry, uint32_t style)
 {
     int guessed = (atomic_load_explicit(&entry->guessed, memory_order_relaxed) >> style & 1) != 0;
+    uint32_t samples = atomic_load_explicit(&entry->members[style], memory_order_relaxed);
     uint32_t cost = cost_of(entry, style);
 
+    if (samples > 0 && samples < FIRST_LOOK * (uint32_t)group->n)
+        return guessed;
     return cost == 0 || (guessed && cost / 2 < least_cost(entry));
 }
 
 /* What the costs are compared by: with few samples and much noise others must be clearly
- * better than what should be best. */
-static uint32_t weight_of(const heap_style *entry, uint32_t style, uint32_t favourite)
+ * better than what should be best, and a little than what is in use. */
+static uint32_t weight_of(const heap_style *entry, struct pace pace, uint32_t style,
+                          uint32_t favourite)
 {
     uint32_t cost = cost_of(entry, style);
+    int in_use = style == atomic_load_explicit(&entry->last, memory_order_relaxed);
 
-    return style == favourite && favourite != 0 ? cost - cost / FAVOUR : cost;
+    if (style == favourite && favourite != 0)
+        return cost - cost / FAVOUR;
+    return pace.settles && in_use ? cost - cost / STAY : cost;
 }
 
-/* Several turns in a row: the first find the caches as another style has left them. */
-static int explores(uint32_t turn)
+static int explores(struct pace pace, uint32_t turn)
 {
-    return turn % EXPLORE_EVERY >= EXPLORE_EVERY - IN_A_ROW;
+    return turn % pace.every >= pace.every - pace.row;
 }
 
 /* Whether the `round`th turn to try a style that costs so much is taken. */
@@ -137,6 +172,7 @@ uint32_t oriel_style_choose(const oriel_group *group, uint32_t kind, size_t byte
     uint32_t turn = kind == ORIEL_KIND_RAGGED_ALL_TO_ALL ? choice / (uint32_t)group->n : choice;
     uint32_t style[HEAP_STYLE_COUNT];
     uint32_t count = candidates(group, kind, bytes, pull, style);
+    struct pace pace = pace_of(group, kind, bytes);
     uint32_t best = 0;
 
     if (choice == 0)
@@ -144,13 +180,14 @@ uint32_t oriel_style_choose(const oriel_group *group, uint32_t kind, size_t byte
     if (turn == 1) /* the first time its memory may have been cold */
         return style[0];
     for (uint32_t i = 0; i < count; i++) {
-        if (is_new(entry, style[i]))
+        if (is_new(group, entry, style[i]))
             return style[i];
-        if (weight_of(entry, style[i], style[0]) < weight_of(entry, style[best], style[0]))
+        if (weight_of(entry, pace, style[i], style[0]) <
+            weight_of(entry, pace, style[best], style[0]))
             best = i;
     }
-    if (explores(turn)) {
-        uint32_t round = turn / EXPLORE_EVERY;
+    if (explores(pace, turn)) {
+        uint32_t round = turn / pace.every;
         uint32_t other = (best + 1 + round % (count - 1)) % count;
 
         if (is_tried(cost_of(entry, style[other]), cost_of(entry, style[best]),
@@ -166,52 +203,69 @@ int oriel_style_pulls(const oriel_group *group, uint32_t kind, size_t bytes)
     uint32_t turn = atomic_fetch_add_explicit(&entry->pull_turns, 1, memory_order_relaxed);
     uint32_t style[HEAP_STYLE_COUNT];
     uint32_t count = candidates(group, kind, bytes, 0, style);
+    struct pace pace = pace_of(group, kind, bytes);
+    uint32_t pulled = weight_of(entry, pace, STYLE_PULL, 0);
     uint32_t staged = UINT32_MAX;
     int pull;
 
     if (!can_pull(group, kind, bytes))
         return 0;
     for (uint32_t i = 0; i < count; i++) {
-        uint32_t weight = weight_of(entry, style[i], style[0]);
+        uint32_t weight = weight_of(entry, pace, style[i], style[0]);
 
-        if (is_new(entry, style[i]) && turn <= 2 * IN_A_ROW * count)
+        if (is_new(group, entry, style[i]) && turn <= 2 * pace.row * count)
             return 0; /* not for ever: a cell may never be made */
         if (weight != 0 && weight < staged)
             staged = weight;
     }
-    pull = cost_of(entry, STYLE_PULL) < staged || is_new(entry, STYLE_PULL);
-    if (explores(turn) &&
-        is_tried(pull ? staged : cost_of(entry, STYLE_PULL),
-                 pull ? cost_of(entry, STYLE_PULL) : staged, turn / EXPLORE_EVERY))
+    pull = pulled < staged || is_new(group, entry, STYLE_PULL);
+    if (explores(pace, turn) &&
+        is_tried(pull ? staged : pulled, pull ? pulled : staged, turn / pace.every))
         return !pull;
     return pull;
 }
 
 /* Where all have a core, down at once and up slowly: an operation that was slow because
- * somebody was not scheduled says little, a fast one that it can be so fast. Where cores
- * are shared, who runs when decides about single ones, and the average counts, but for
- * those that were slow because their memory was cold. */
+ * somebody was not scheduled says little, however slow, a fast one that it can be so fast.
+ * Where cores are shared, who runs when decides about single ones, and the average counts, but
+ * for those that were slow because their memory was cold. */
 static double next_cost(double old, double sample, int shared)
 {
     if (old == 0 || 3 * sample < 2 * old)
         return sample;
+    if (sample > 2 * old)
+        sample = 2 * old;
     if (shared)
-        return old + ((sample < 2 * old ? sample : 2 * old) - old) / AVERAGE;
+        return old + (sample - old) / AVERAGE;
     return sample < old ? sample : old + (sample - old) / SLOWNESS;
 }
 
-/* The `count`th sample. Where the caches matter the first ones remain guesses, since another
- * style has left them. */
+/* Counts how often in a row this style was the last. Returns that. */
+static uint32_t count_row(heap_style *entry, uint32_t style)
+{
+    int same = atomic_load_explicit(&entry->last, memory_order_relaxed) == style;
+    uint32_t row = 1 + (same ? atomic_load_explicit(&entry->row, memory_order_relaxed) : 0);
+
+    atomic_store_explicit(&entry->last, style, memory_order_relaxed);
+    atomic_store_explicit(&entry->row, row, memory_order_relaxed);
+    return row;
+}
+
+/* The `count`th sample. Where the caches matter the first ones remain guesses, and of each row
+ * those that are slow count for nothing, since another style has left the caches. */
 static void learn(const oriel_group *group, heap_style *entry, uint32_t style, double sample,
-                  uint32_t count, int cached)
+                  uint32_t count, struct pace pace, int cached)
 {
     uint32_t bit = 1u << style;
     double old = count == 1 ? 0 : (double)cost_of(entry, style);
+    uint32_t row = count_row(entry, style);
 
-    if (cached && count < IN_A_ROW)
+    if (cached && count < pace.row)
         atomic_fetch_or_explicit(&entry->guessed, bit, memory_order_relaxed);
     else if (atomic_load_explicit(&entry->guessed, memory_order_relaxed) & bit)
         atomic_fetch_and_explicit(&entry->guessed, ~bit, memory_order_relaxed);
+    if (pace.settles && row <= pace.row / 2 && old != 0 && sample > old)
+        return;
     atomic_store_explicit(&entry->cost[style],
                           (uint32_t)next_cost(old, sample, group->comm->oversubscribed),
                           memory_order_relaxed);
@@ -224,7 +278,6 @@ void oriel_style_report(const oriel_group *group, uint32_t kind, size_t bytes, u
                         double seconds)
 {
     heap_style *entry = style_of(group, kind, bytes, 0);
-    size_t all = touched(group, kind, bytes);
     double cost = seconds * 1e12 / (double)(bytes + 1); /* ps a byte */
     uint32_t sample = cost < 1 ? 1 : cost > 1e9 ? 1000000000 : (uint32_t)cost;
     uint32_t slowest = atomic_load_explicit(&entry->slowest[style], memory_order_relaxed);
@@ -236,5 +289,6 @@ void oriel_style_report(const oriel_group *group, uint32_t kind, size_t bytes, u
     members = atomic_fetch_add(&entry->members[style], 1) + 1;
     if (members % (uint32_t)group->n == 0)
         learn(group, entry, style, atomic_exchange(&entry->slowest[style], 0),
-              members / (uint32_t)group->n, all > 0 && all <= group->comm->cache);
+              members / (uint32_t)group->n, pace_of(group, kind, bytes),
+              in_cache(group, kind, bytes));
 }

@@ -55,8 +55,8 @@ typedef struct oriel_fabric {
     /* 1: another process holds it, 0: nobody does. */
     int (*member_alive)(const oriel_segment *segment, int member);
 
-    /* Copies memory of a process that it has not shared, and then the 8 bytes at
-     * `token`, which tell whether it was the right one. ORIEL_ERR_PEER: it is gone;
+    /* Copies memory of a process that it has not shared, and then, unless that is NULL, the 8
+     * bytes at `token`, which tell whether it was the right one. ORIEL_ERR_PEER: it is gone;
      * another failure: the system does not allow it, or there is no such memory. */
     oriel_status (*memory_read)(int pid, void *dst, const void *src, size_t bytes,
                                 const void *token, uint64_t *token_p);

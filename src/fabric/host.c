@@ -91,14 +91,16 @@ static int host_member_alive(const oriel_segment *segment, int member)
 static oriel_status host_memory_read(int pid, void *dst, const void *src, size_t bytes,
                                      const void *token, uint64_t *token_p)
 {
+    size_t more = token != NULL ? sizeof *token_p : 0;
+
     for (size_t done = 0;;) {
         size_t left = bytes - done;
         struct iovec to[] = {{(char *)dst + done, left}, {token_p, sizeof *token_p}};
         struct iovec from[] = {{(char *)(uintptr_t)src + done, left},
                                {(void *)(uintptr_t)token, sizeof *token_p}};
-        ssize_t got = oriel_sys_now->read_memory(pid, to, from, 2);
+        ssize_t got = oriel_sys_now->read_memory(pid, to, from, more > 0 ? 2 : 1);
 
-        if (got == (ssize_t)(left + sizeof *token_p))
+        if (got == (ssize_t)(left + more))
             return ORIEL_OK;
         if (got <= 0 || got > (ssize_t)left)
             return oriel_fail(got < 0 && errno == ESRCH ? ORIEL_ERR_PEER : ORIEL_ERR_SYSTEM,

@@ -8,8 +8,23 @@
 /* In one process the buffers themselves are at hand: from here on copying less pays. */
 enum { DIRECT_FROM = 4096 };
 enum { MOST_READ = 512 << 10 };
+/* Where everybody has a core and may read the others' memory, that is cheaper from here on. */
+enum { PULL_FROM = 24 << 10 };
 /* Looks at the others before a call gets a request, a clock and a deadline. */
 enum { QUICK_LOOKS = 200, QUICK_YIELDS = 16 };
+
+static int better_pulled(const oriel_group *group, const oriel_op *op)
+{
+    switch (op->kind) {
+    case ORIEL_KIND_ALL_GATHER:
+    case ORIEL_KIND_BROADCAST:
+    case ORIEL_KIND_PERMUTE:
+        return oriel_op_block(op) >= PULL_FROM && !group->comm->oversubscribed &&
+               oriel_group_reads(group);
+    default:
+        return 0;
+    }
+}
 
 int oriel_quick_fits(const oriel_group *group, const oriel_op *op)
 {
@@ -20,7 +35,7 @@ int oriel_quick_fits(const oriel_group *group, const oriel_op *op)
     if (op->kind == ORIEL_KIND_ALL_REDUCE && bytes * (size_t)group->n > MOST_READ)
         return 0;
     return op->kind != ORIEL_KIND_RAGGED_ALL_TO_ALL && bytes <= group->room &&
-           !(direct && bytes >= DIRECT_FROM);
+           !(direct && bytes >= DIRECT_FROM) && !better_pulled(group, op);
 }
 
 size_t oriel_quick_brings(const oriel_group *group, const oriel_op *op)

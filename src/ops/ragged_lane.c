@@ -333,7 +333,7 @@ static oriel_status pull_slice(const oriel_request *request, int from, char *dst
     for (size_t at = 0; at < bytes && st == ORIEL_OK; at += PIECE) {
         if (oriel_comm_aborted(request->comm))
             return ORIEL_ERR_REVOKED;
-        st = oriel_reads_copy(request->comm, process, dst + at, src + at,
+        st = oriel_reads_copy(request->comm, process, request->begun, dst + at, src + at,
                               bytes - at < PIECE ? bytes - at : PIECE);
     }
     return st;

@@ -6,7 +6,7 @@
 #include "ops/ragged.h"
 #include "ops/transfer.h"
 
-enum { SLOTS = 8 };
+enum { SLOTS = 8, FEW_CHUNKS = 4 };
 
 static size_t least(size_t a, size_t b)
 {
@@ -20,21 +20,48 @@ static uint32_t divide_up(size_t a, size_t b)
 
 /* ---- where things are ------------------------------------------------------------- */
 
+/* Of an all_reduce there should be a few chunks, so that one is published while another is
+ * reduced and a third gathered. */
+static size_t chunk_bytes(const oriel_request *request)
+{
+    size_t most = request->comm->heap.header->chunk_bytes;
+    size_t part = request->record.bytes / FEW_CHUNKS;
+
+    if (request->op.kind != ORIEL_KIND_ALL_REDUCE || part >= most)
+        return most;
+    return part > most / 2 ? part : most / 2;
+}
+
+/* What others have read lies in their caches and is slow to overwrite, until it has had to make
+ * room there. So operations take turns in their area: those of a few chunks in all of it, larger
+ * ones in a part that the caches hold. A chunk of the former begins anywhere in the ring, and may
+ * end in the slot after it. */
+static void place(const oriel_request *request, struct stage *s)
+{
+    uint32_t fit = (uint32_t)(s->area / s->slot); /* two lines at least, so two slots */
+    int few = request->chunks <= SLOTS;
+
+    s->slots = few ? fit - 1 : (uint32_t)least(SLOTS, fit);
+    s->ring = s->slots * s->slot;
+    s->at = request->cell->at % s->ring;
+    if (!few)
+        s->at -= s->at % s->slot;
+}
+
 struct stage oriel_stage_of(const oriel_request *request)
 {
     const oriel_heap *heap = &request->comm->heap;
     size_t n = request->record.n;
     size_t area = heap->header->channel_bytes / n / HEAP_LINE * HEAP_LINE;
-    size_t slot = least(heap->header->chunk_bytes, area / SLOTS / HEAP_LINE * HEAP_LINE);
+    size_t slot = least(chunk_bytes(request), area / SLOTS) / HEAP_LINE * HEAP_LINE;
     struct stage s = {.base =
                           oriel_heap_channel(heap, request->cell->owner, request->cell->channel)};
 
     s.area = area;
     s.stream_out = (request->style & STYLE_STREAM_OUT) != 0;
     s.stream_in = (request->style & STYLE_STREAM_IN) != 0;
-    s.slot = slot == 0 ? HEAP_LINE : slot; /* the area holds two lines at least */
-    s.slots = (uint32_t)least(SLOTS, area / s.slot);
-    s.turn = request->cell->turn % s.slots;
+    s.slot = slot == 0 ? HEAP_LINE : slot;
+    place(request, &s);
     s.columns = 1;
     if (oriel_op_scatters(&request->op))
         s.columns = (uint32_t)(s.slot / HEAP_LINE >= n - 1 ? n - 1 : n);
@@ -51,7 +78,7 @@ static uint32_t chunks_for(const struct stage *s, size_t bytes)
 
 char *oriel_stage_slot(const struct stage *s, int member, uint32_t chunk)
 {
-    return s->base + (size_t)member * s->area + (size_t)((s->turn + chunk) % s->slots) * s->slot;
+    return s->base + (size_t)member * s->area + (s->at + chunk * s->slot) % s->ring;
 }
 
 /* Units come range by range, and within a range column by column. All columns of a
@@ -282,11 +309,34 @@ static int other(const oriel_request *request, int whom)
     return whom == request->index ? OP_NOBODY : whom;
 }
 
+/* The most that this member has for another. */
+static size_t longest_part(const oriel_request *request)
+{
+    size_t longest = 0;
+
+    if (request->op.ragged == NULL)
+        return request->record.bytes;
+    for (int to = 0; to < request->group->n; to++) {
+        size_t stream = oriel_ragged_stream(&request->op, to);
+        longest = stream > longest && to != request->index ? stream : longest;
+    }
+    return longest;
+}
+
+/* Bytes after which the next operation may begin, about. */
+static size_t taken(const oriel_request *request, const struct stage *s)
+{
+    if (request->chunks > 1)
+        return request->chunks * s->slot;
+    return (size_t)divide_up(longest_part(request), HEAP_LINE) * HEAP_LINE * s->columns;
+}
+
 /* What could not be known before all had arrived. */
-static void begin(oriel_request *request)
+static struct stage begin(oriel_request *request)
 {
     const heap_member *members = oriel_heap_members(&request->comm->heap, request->cell);
     int n = request->group->n;
+    struct stage s;
 
     for (int i = 0; i < n; i++)
         request->chunks = members[i].chunks > request->chunks ? members[i].chunks : request->chunks;
@@ -300,19 +350,19 @@ static void begin(oriel_request *request)
     if (request->to == OP_NOBODY)
         request->published = request->chunks;
     keep_up(request);
+    s = oriel_stage_of(request);
+    if (request->index == 0)
+        atomic_fetch_add_explicit(&request->comm->heap.ranks[request->cell->owner].staged,
+                                  taken(request, &s), memory_order_relaxed);
+    return s;
 }
 
 void oriel_staged_expose(oriel_request *request)
 {
     heap_member *member = &oriel_heap_members(&request->comm->heap, request->cell)[request->index];
     struct stage s = oriel_stage_of(request);
-    size_t longest = request->op.ragged == NULL ? request->record.bytes : 0;
 
-    for (int to = 0; request->op.ragged != NULL && to < request->group->n; to++) {
-        size_t stream = oriel_ragged_stream(&request->op, to);
-        longest = stream > longest && to != request->index ? stream : longest;
-    }
-    member->chunks = chunks_for(&s, longest);
+    member->chunks = chunks_for(&s, longest_part(request));
 }
 
 oriel_status oriel_staged_step(oriel_request *request)
@@ -324,7 +374,7 @@ oriel_status oriel_staged_step(oriel_request *request)
     if (oriel_cell_look(request->cell).revoked)
         return ORIEL_ERR_REVOKED;
     if (request->chunks == 0)
-        begin(request);
+        s = begin(request);
     do {
         did = two_shot(request) ? oriel_two_shot_round(request, &s) : one_shot_round(request, &s);
         if (did < 0 || !finish(request))

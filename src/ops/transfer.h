@@ -27,7 +27,8 @@ struct stage {
     size_t area;
     size_t slot; /* bytes of one chunk */
     uint32_t slots;
-    uint32_t turn;      /* where chunk 0 lies */
+    size_t ring;        /* bytes of them */
+    size_t at;          /* where chunk 0 begins there */
     size_t unit;        /* bytes for one receiver */
     uint32_t columns;   /* units that one range of `unit` bytes of the blocks needs */
     uint32_t per_chunk; /* units in a chunk; fewer than columns where slots are tiny */
