@@ -23,7 +23,7 @@ typedef struct lane_slot {
 
 /* Payloads up to LANE_SMALL lie in the slot. Larger ones have places of their own, of
  * which there are fewer, so that they stay in the caches. */
-enum { LANE_SMALL = HEAP_LANE_SLOT - sizeof(lane_slot) };
+enum { LANE_SMALL = HEAP_LANE_SLOT - sizeof(lane_slot), LANE_TURNS_FROM = 4096 };
 
 /* What its owner stores to in every call and others hardly ever read. */
 typedef struct lane_member {
@@ -99,14 +99,19 @@ static inline lane_slot *oriel_lane_slot(const oriel_seat *seat, uint64_t s, int
     return (lane_slot *)(void *)(slots + at * HEAP_LANE_SLOT);
 }
 
-/* Where the member at `index` keeps its payload of call `s`, if that has so many bytes. */
+/* Where the member at `index` keeps its payload of call `s`, if that has at most so many bytes.
+ * Those that are not small and need not all of a bulk take turns in it: what others have read
+ * lies in their caches and is slow to overwrite. */
 static inline char *oriel_lane_payload(const oriel_seat *seat, uint64_t s, int index, size_t bytes)
 {
-    size_t at = (size_t)index * LANE_BULKS + s % LANE_BULKS;
+    size_t at = ((size_t)index * LANE_BULKS + s % LANE_BULKS) * seat->bulk;
+    size_t step = (bytes + HEAP_LINE - 1) / HEAP_LINE * HEAP_LINE;
 
     if (bytes <= LANE_SMALL)
         return oriel_lane_slot(seat, s, index)->payload;
-    return (char *)oriel_lane_slot(seat, 0, (int)seat->n) + at * seat->bulk;
+    if (bytes >= LANE_TURNS_FROM)
+        at += s / LANE_BULKS % (seat->bulk / step) * step;
+    return (char *)oriel_lane_slot(seat, 0, (int)seat->n) + at;
 }
 
 /* Arrives at `s`, payload in place. */

@@ -79,8 +79,10 @@ int oriel_ragged_lanes(const oriel_group *group, const oriel_op *op)
 /* Where `index` shows its entries: all know, without having seen them. */
 static inline struct shown *shown_by(const oriel_seat *seat, uint64_t call, int index, int slices)
 {
+    size_t most = most_bytes((int)seat->n, slices);
+
     return (struct shown *)(void *)oriel_lane_payload(seat, call, index,
-                                                      most_bytes((int)seat->n, slices));
+                                                      most <= LANE_SMALL ? most : seat->bulk);
 }
 
 /* Where its rows, or their address, are. */
@@ -88,7 +90,7 @@ static inline char *rows_of(const oriel_seat *seat, uint64_t call, int index, st
                             int slices)
 {
     if (shown->flags & ROWS_APART)
-        return oriel_lane_payload(seat, call, index, LANE_SMALL + 1);
+        return oriel_lane_payload(seat, call, index, seat->bulk);
     return (char *)shown + head_bytes((int)seat->n, slices, shown->flags);
 }
 

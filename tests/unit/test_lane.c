@@ -50,6 +50,29 @@ static enum lane_view look(int i, uint64_t s)
     return oriel_lane_look(&seats[i], s, &scan);
 }
 
+/* Payloads of calls that may be under way at the same time have places of their own, whatever
+ * their sizes. */
+static void payloads_lie_apart(void **state)
+{
+    size_t room = oriel_lane_room_for(&comm->heap, RANKS);
+    const size_t bytes[] = {LANE_SMALL + 1, LANE_TURNS_FROM - 1, LANE_TURNS_FROM, 5000, room};
+
+    (void)state;
+    sit();
+    for (size_t b = 0; b < sizeof bytes / sizeof *bytes; b++) {
+        char *first = oriel_lane_payload(&seats[0], 0, 0, room);
+
+        for (uint64_t s = 0; s < 300; s++) {
+            for (int i = 0; i < RANKS; i++) {
+                char *begin = first + ((size_t)i * LANE_BULKS + s % LANE_BULKS) * room;
+                char *at = oriel_lane_payload(&seats[(size_t)(i + 1) % RANKS], s, i, bytes[b]);
+
+                CHECK(at >= begin && at + bytes[b] <= begin + room, "call %d of %d", (int)s, i);
+            }
+        }
+    }
+}
+
 static void full_only_when_all_are_there(void **state)
 {
     (void)state;
@@ -328,6 +351,7 @@ static int tear_down(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(payloads_lie_apart),
         cmocka_unit_test(full_only_when_all_are_there),
         cmocka_unit_test(a_sealed_call_never_fills),
         cmocka_unit_test(differing_records_are_seen_by_all),

@@ -50,10 +50,13 @@ static void report_all(size_t bytes, uint32_t style, double ps)
         report(bytes, style, ps);
 }
 
-/* As often as it takes where caches matter, as they do here. */
+/* As often as it takes where caches matter, as they do here: so that small ones come round in
+ * the staging memory. */
+enum { ROW_SMALL = 40, ROW_LARGE = 12, FIRST_LOOK = 4 };
+
 static void report_often(size_t bytes, uint32_t style, double ps)
 {
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < ROW_SMALL; i++)
         report_all(bytes, style, ps);
 }
 
@@ -87,6 +90,7 @@ static void near(uint32_t have, uint32_t want)
 static void known_when_all_have_reported(void **state)
 {
     (void)state;
+    comm->cache = 0;
     report(SMALL, 0, 900);
     report(SMALL, 0, 4000); /* the slowest counts */
     assert_int_equal(cost(0), 0);
@@ -95,8 +99,35 @@ static void known_when_all_have_reported(void **state)
     assert_int_equal(cost(STYLE_STREAM_OUT), 0);
     report_all(SMALL, 0, 2000); /* down at once, without those of the operation before */
     near(cost(0), 2000);
-    report_all(SMALL, 0, 10000); /* up slowly */
-    near(cost(0), 3000);
+    report_all(SMALL, 0, 3000); /* up slowly */
+    near(cost(0), 2125);
+    report_all(SMALL, 0, 1e6); /* and not far, whatever held it up */
+    near(cost(0), 2390);
+}
+
+/* One that was held up does not cost the best its place, and the first of a row count only if
+ * they are fast: they find the caches as another style has left them. */
+static void slow_ones_are_borne_with(void **state)
+{
+    (void)state;
+    report_often(LARGE, 0, 1000);
+    report_often(LARGE, 1, 1200);
+    report_often(LARGE, 2, 1300);
+    report_often(LARGE, 3, 1300);
+    report_all(LARGE, 0, 3000);
+    near(cost(0), 1000);
+    for (int i = 1; i < ROW_LARGE / 2; i++)
+        report_all(LARGE, 0, 3000);
+    near(cost(0), 1000);
+    report_all(LARGE, 0, 3000); /* it has become slower */
+    near(cost(0), 1125);
+    assert_int_equal(oriel_style_choose(world, KIND, LARGE, 0), 0);
+    report_all(LARGE, 0, 3000);
+    assert_int_equal(oriel_style_choose(world, KIND, LARGE, 0), 0); /* the first choice ever */
+    report_all(LARGE, 0, 3000);
+    assert_int_equal(oriel_style_choose(world, KIND, LARGE, 0), 1);
+    report_all(LARGE, 1, 500);
+    near(cost(1), 500);
 }
 
 static void averaged_where_cores_are_shared(void **state)
@@ -130,15 +161,15 @@ static void best_is_chosen(void **state)
     int tried[HEAP_STYLE_COUNT] = {0};
 
     (void)state;
-    expect(LARGE, 0, 4, 4000);
-    expect(LARGE, 1, 4, 3000);
-    expect(LARGE, 2, 1, 7000);
-    expect(LARGE, 3, 1, 9000);
-    for (int turn = 10; turn < 30 * 256; turn++)
+    expect(LARGE, 0, ROW_LARGE, 4000);
+    expect(LARGE, 1, ROW_LARGE, 3000);
+    expect(LARGE, 2, FIRST_LOOK, 7000);
+    expect(LARGE, 3, FIRST_LOOK, 9000);
+    for (int turn = 32; turn < 30 * 1024; turn++)
         tried[oriel_style_choose(world, KIND, LARGE, 1)]++;
-    assert_in_range(tried[0], 36, 44); /* nearly as good: four turns, every third of 30 times */
-    assert_in_range(tried[2], 4, 8);   /* much slower: seldom */
-    assert_in_range(tried[3], 4, 8);
+    assert_in_range(tried[0], 108, 132); /* nearly as good: a row, every third of 30 times */
+    assert_in_range(tried[2], 12, 24);   /* much slower: seldom */
+    assert_in_range(tried[3], 12, 24);
     assert_int_equal(tried[STYLE_PULL], 0); /* reading is not allowed */
     /* Others know nothing of it, and small ones are not streamed in. */
     assert_int_equal(oriel_style_choose(world, ORIEL_KIND_ALL_TO_ALL, LARGE, 1), 0);
@@ -154,9 +185,9 @@ static void best_is_chosen(void **state)
 static void tried_in_a_row_in_cache(void **state)
 {
     (void)state;
-    expect(SMALL, 0, 1, 9000);
-    expect(SMALL, 0, 3, 2000);
-    expect(SMALL, 1, 1, 5000); /* more than twice as slow: not again */
+    expect(SMALL, 0, FIRST_LOOK + 1, 9000);
+    expect(SMALL, 0, ROW_SMALL - FIRST_LOOK - 1, 2000);
+    expect(SMALL, 1, FIRST_LOOK, 5000); /* more than twice as slow: not again */
     expect(SMALL, 0, 1, 2000);
     near(cost(0), 2000);
     near(cost(STYLE_STREAM_OUT), 5000);
@@ -184,12 +215,12 @@ static void favourite_needs_no_lead(void **state)
 static void ragged_members_choose_alike(void **state)
 {
     (void)state;
-    for (uint32_t k = 0; k < 16; k++) {
+    for (uint32_t k = 0; k < 4 * ROW_LARGE; k++) {
         for (int i = 0; i < RANKS; i++)
             assert_int_equal(oriel_style_choose(world, ORIEL_KIND_RAGGED_ALL_TO_ALL, LARGE, 0),
-                             k / 4);
+                             k / ROW_LARGE);
         for (int i = 0; i < RANKS; i++)
-            oriel_style_report(world, ORIEL_KIND_RAGGED_ALL_TO_ALL, LARGE, k / 4, 1e-3);
+            oriel_style_report(world, ORIEL_KIND_RAGGED_ALL_TO_ALL, LARGE, k / ROW_LARGE, 1e-3);
     }
 }
 
@@ -198,11 +229,11 @@ static void ragged_members_choose_alike(void **state)
 static void inherited_until_known(void **state)
 {
     (void)state;
-    expect(SMALL, 0, 4, 2000);
-    expect(SMALL, 1, 4, 1000);
+    expect(SMALL, 0, ROW_SMALL, 2000);
+    expect(SMALL, 1, ROW_SMALL, 1000);
     expect(2 * SMALL, 1, 1, 5000);
-    expect(2 * SMALL, 0, 4, 5500); /* what was said of it is better than that */
-    expect(2 * SMALL, 1, 4, 5000);
+    expect(2 * SMALL, 0, ROW_SMALL / 2, 5500); /* what was said of it is better than that */
+    expect(2 * SMALL, 1, ROW_SMALL, 5000);
     /* The smaller one is as it was. */
     assert_int_equal(oriel_style_choose(world, KIND, SMALL, 0), STYLE_STREAM_OUT);
     /* What was much slower is not tried, what was a little slower is. */
@@ -210,8 +241,8 @@ static void inherited_until_known(void **state)
     report_often(LARGE, 1, 1900);
     report_often(LARGE, 2, 2100);
     report_often(LARGE, 3, 2100);
-    expect(2 * LARGE, 0, 4, 1000);
-    expect(2 * LARGE, 1, 4, 1900);
+    expect(2 * LARGE, 0, ROW_LARGE, 1000);
+    expect(2 * LARGE, 1, ROW_LARGE, 1900);
     expect(2 * LARGE, 0, 4, 1000);
 }
 
@@ -245,9 +276,9 @@ static void pulled_where_cells_are_never_made(void **state)
 
     (void)state;
     allow_reading(1);
-    while (!pulls(SMALL) && turns < 100)
+    while (!pulls(SMALL) && turns < 1000)
         turns++;
-    assert_in_range(turns, 2, 20);
+    assert_in_range(turns, 2, 4 * ROW_SMALL + 1);
 }
 
 static void not_pulled(void **state)
@@ -269,6 +300,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(known_when_all_have_reported, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(slow_ones_are_borne_with, set_up, tear_down),
         cmocka_unit_test_setup_teardown(averaged_where_cores_are_shared, set_up, tear_down),
         cmocka_unit_test_setup_teardown(extremes_are_known_too, set_up, tear_down),
         cmocka_unit_test_setup_teardown(best_is_chosen, set_up, tear_down),
