@@ -207,8 +207,8 @@ void oriel_reads_show(oriel_comm *comm);
 /* Local: looks for those of all others and notes whether it found them. */
 void oriel_reads_probe(oriel_comm *comm);
 /* Copies memory of `process`, this one or another, for an operation that succeeds only if that
- * process has lived until after `alive` (oriel_now_coarse) at least; 0: nothing is known of it. ORIEL_ERR_PEER: it
- * is gone. */
+ * process has lived until after `alive` (oriel_now_coarse) at least; 0: nothing is known of it.
+ * ORIEL_ERR_PEER: it is gone. */
 oriel_status oriel_reads_copy(const oriel_comm *comm, int process, double alive, void *dst,
                               const void *src, size_t bytes);
 /* Whether each process of the group can read the memory of the others. */

@@ -53,7 +53,7 @@ static void test_defaults(void **state)
     assert_true(oriel_config_number(ORIEL_OPT_WARN_AFTER) == 10);
     assert_true(oriel_config_number(ORIEL_OPT_INIT_TIMEOUT) == 300);
     assert_true(oriel_config_number(ORIEL_OPT_STAGING) == 64 << 20);
-    assert_true(oriel_config_number(ORIEL_OPT_CHUNK) == 64 << 10);
+    assert_true(oriel_config_number(ORIEL_OPT_CHUNK) == 128 << 10);
     assert_true(oriel_config_number(ORIEL_OPT_SPIN) == 10);
     assert_true(oriel_config_number(ORIEL_OPT_DIRECT) == 1);
     assert_true(oriel_config_number(ORIEL_OPT_PROCESS_ID) == -1);
