@@ -222,6 +222,16 @@ def test_nothing_gets_fast_by_being_wrong(tmp_path):
 
 
 @NEEDS_PLOTS
+def test_ratio_of_rounds():
+    """A machine that is slower in some rounds, for both: the ratio does not see it."""
+    samples = {"ours": [1.0, 4.0, 1.0, 4.0, 4.0], "mpi": [1.5, 6.0, 1.5, 1.5, 6.0]}
+    wanted = make_plan(level="c", operation="all_gather", processes=2, peers=["mpi"])
+    (row,) = table.make_rows(wanted, 64, samples)
+    assert (row["ratio"], row["ours_us"], row["peer_us"]) == (1.5, 4.0, 1.5)
+    (row,) = table.make_rows(make_plan(peers=["mpi"]), 64, samples)
+    assert row["ratio"] == 0.375
+
+
 def test_report(tmp_path, monkeypatch):
     """bench/report.py finds its places in the page, and its plots are drawn."""
     spec = importlib.util.spec_from_file_location("report", ROOT / "bench" / "report.py")

@@ -14,6 +14,8 @@
 
 #include <cmocka.h>
 
+#include "base/sys.h"
+#include "core/comm.h"
 #include "support/calls.h"
 #include "support/check.h"
 #include "support/failing_sys.h"
@@ -469,6 +471,33 @@ static void test_failing_calls(void **state)
     failing_sys_remove();
 }
 
+static oriel_status read_since(oriel_comm *comm, double alive)
+{
+    char from[] = "what is read";
+    char to[sizeof from] = "";
+    oriel_status st = oriel_reads_copy(comm, 0, alive, to, from, sizeof from);
+
+    assert_true(st != ORIEL_OK || memcmp(to, from, sizeof from) == 0);
+    return st;
+}
+
+/* Another process may have the pid by now, unless its owner was alive a moment ago. */
+static void test_pid_of_another(void **state)
+{
+    oriel_comm *comm = ranks_comm(1, patience_s, NULL);
+
+    (void)state;
+    CHECK_OK(read_since(comm, 0));
+    CHECK_OK(read_since(comm, oriel_now_coarse() - 1));
+    comm->token++;
+    assert_int_equal(read_since(comm, 0), ORIEL_ERR_PEER);
+    assert_int_equal(read_since(comm, oriel_now_coarse() - 1), ORIEL_ERR_PEER);
+    CHECK(strstr(oriel_last_error(), "is not process 0 any more") != NULL, "%s",
+          oriel_last_error());
+    CHECK_OK(read_since(comm, oriel_now_coarse() + 1));
+    CHECK_OK(oriel_comm_destroy(comm));
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -485,6 +514,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_bad_stores),
         cmocka_unit_test(test_peer_never_comes),
         cmocka_unit_test(test_bad_kv),
+        cmocka_unit_test(test_pid_of_another),
         cmocka_unit_test(test_failing_calls),
     };
 

@@ -20,8 +20,8 @@ METHOD = {
         "time, for a number of rounds; per round and size: warm-up, a check of the result, and 9 "
         "batches of calls; a batch takes as long as its slowest rank; a round's figure is the "
         "median of its batches; medians over the rounds; spread: distance of the quartiles / "
-        "median; ratio: MPI / ours; a shortfall is even where the 95 % interval of the rounds' "
-        "ratios (sign test) holds the bar"
+        "median; ratio: the median of the rounds' MPI / ours; a shortfall is even where the 95 % "
+        "interval of the rounds' ratios (sign test) holds the bar"
     ),
 }
 

@@ -17,7 +17,8 @@ columns:
           compares with the speed of memory or of a link whatever n is: 2(n-1)/n
           for all_reduce; (n-1)/n for all_gather, reduce_scatter and all_to_all;
           1 for broadcast and permute; 3/4 for ragged_all_to_all with 2 ranks
-  ratio   the peer's time / ours: above 1 oriel is faster
+  ratio   the peer's time / ours: above 1 oriel is faster; from C the median of
+          the rounds' ratios, inside jit the ratio of the medians
 
 with --check each size is a PASS, a MISS, or EVEN: it falls short of its bar, but the
 repetitions do not tell it apart from that (95 % interval of their ratios)
