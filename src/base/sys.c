@@ -354,6 +354,18 @@ static void real_futex_wake(_Atomic uint32_t *word)
     syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
 
+static int real_get_robust(struct robust_list_head **head_p)
+{
+    size_t bytes;
+
+    return (int)syscall(SYS_get_robust_list, 0, head_p, &bytes);
+}
+
+static int real_set_robust(struct robust_list_head *head)
+{
+    return (int)syscall(SYS_set_robust_list, head, sizeof *head);
+}
+
 const oriel_sys oriel_sys_real = {
     .alloc = real_alloc,
     .release = real_release,
@@ -389,6 +401,8 @@ const oriel_sys oriel_sys_real = {
     .write_file = real_write_file,
     .futex_wait = real_futex_wait,
     .futex_wake = real_futex_wake,
+    .get_robust = real_get_robust,
+    .set_robust = real_set_robust,
 };
 
 const oriel_sys *oriel_sys_now = &oriel_sys_real;
@@ -447,6 +461,11 @@ int oriel_cpu_count(void)
     for (int w = 0; w < CPU_WORDS; w++)
         count += __builtin_popcountll(cpus[w]);
     return count;
+}
+
+int oriel_thread_id(void)
+{
+    return (int)syscall(SYS_gettid);
 }
 
 int oriel_cpu_now(void)

@@ -5,6 +5,7 @@
 #define ORIEL_BASE_SYS_H
 
 #include <ifaddrs.h>
+#include <linux/futex.h>
 #include <netdb.h>
 #include <poll.h>
 #include <pthread.h>
@@ -56,6 +57,9 @@ typedef struct oriel_sys {
     /* 0: woken, by a signal too, or the word differs; 1: `seconds` have passed. */
     int (*futex_wait)(_Atomic uint32_t *word, uint32_t expected, double seconds);
     void (*futex_wake)(_Atomic uint32_t *word); /* all waiters */
+    /* The calling thread's list of words that the system marks when the thread ends. */
+    int (*get_robust)(struct robust_list_head **head_p);
+    int (*set_robust)(struct robust_list_head *head);
 } oriel_sys;
 
 extern const oriel_sys oriel_sys_real;
@@ -74,6 +78,8 @@ enum { CPU_WORDS = 16 };
 /* The cores this process may run on, as bits. */
 void oriel_cpus(uint64_t cpus[CPU_WORDS]);
 int oriel_cpu_count(void);
+/* Of the calling thread, as the system has it. */
+int oriel_thread_id(void);
 /* The one it runs on now; -1: unknown. */
 int oriel_cpu_now(void);
 /* Moves the thread to the nth of them, and lets it go again: there it stays until

@@ -155,7 +155,7 @@ static int take_resources(const oriel_heap *heap, heap_cell *cell, int owner, in
 
 /* Called with the bucket locked. Returns 0 when a resource is missing. The first
  * member's pool comes first, whoever makes the cell: so a group's operations use the
- * same memory again, while it is in the caches. */
+ * same memory again. */
 static int make_cell(const oriel_group *group, heap_bucket *bucket, int way, int rank,
                      const oriel_key *key, const oriel_record *record)
 {

@@ -206,11 +206,18 @@ void oriel_watch_stop(oriel_comm *comm);
 void oriel_reads_show(oriel_comm *comm);
 /* Local: looks for those of all others and notes whether it found them. */
 void oriel_reads_probe(oriel_comm *comm);
-/* Copies memory of `process`, this one or another, for an operation that succeeds only if that
- * process has lived until after `alive` (oriel_now_coarse) at least; 0: nothing is known of it.
- * ORIEL_ERR_PEER: it is gone. */
-oriel_status oriel_reads_copy(const oriel_comm *comm, int process, double alive, void *dst,
-                              const void *src, size_t bytes);
+/* Copies memory of `process`, this one or another. ORIEL_ERR_PEER: it is gone. */
+oriel_status oriel_reads_copy(const oriel_comm *comm, int process, void *dst, const void *src,
+                              size_t bytes);
+/* A thread that lives as long as the comm stands for its process: where others read, they need
+ * not look for the token. */
+typedef struct oriel_vow {
+    struct robust_list_head head;
+    struct robust_list_head *before;
+    struct robust_list word;
+} oriel_vow;
+void oriel_reads_vow(oriel_comm *comm, oriel_vow *vow);
+void oriel_reads_unvow(oriel_comm *comm, const oriel_vow *vow);
 /* Whether each process of the group can read the memory of the others. */
 int oriel_group_reads(const oriel_group *group);
 

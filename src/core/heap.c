@@ -8,7 +8,8 @@
 #define HEAP_MAGIC                                                                                 \
     ((0x6f7269656cull << 24) +                                                                     \
      (ORIEL_VERSION_MAJOR * 4096 + ORIEL_VERSION_MINOR * 64 + ORIEL_VERSION_PATCH) * 16 +          \
-     sizeof(heap_header) + sizeof(heap_proc) + sizeof(heap_rank) + sizeof(heap_bucket))
+     sizeof(heap_header) + sizeof(heap_proc) + sizeof(heap_rank) + sizeof(heap_bucket) +           \
+     sizeof(heap_style))
 
 enum { MAX_CHANNEL = 4 << 20, PAGE = 4096 };
 /* A lane has so much for each member of a world of up to LANE_RANKS. */

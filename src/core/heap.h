@@ -43,6 +43,8 @@ typedef struct heap_proc {
     _Atomic uint32_t control_round; /* control barriers this process has entered */
     _Atomic uint32_t leaving;       /* it has come to its end, and waits for others to */
     int32_t pid;
+    _Atomic uint32_t watcher; /* a thread of it; the system takes it away when that ends, see
+                               * reads.c; 0: none */
     int32_t first_rank;
     int32_t local_ranks;
     int32_t machine;             /* what stands here of processes of another comes by its bridge */
@@ -182,15 +184,15 @@ typedef struct heap_cell {
     _Atomic uint32_t done_chunks;
     oriel_key key HEAP_ALIGNED;
     oriel_record record;
-    int32_t record_rank; /* who wrote it */
-    oriel_record second; /* the first record that differed ... */
-    int32_t second_rank; /* ... and who brought it */
+    oriel_record second; /* the first that differed ... */
+    int32_t second_rank; /* ... who brought it ... */
+    int32_t record_rank; /* ... and who wrote the other */
     int32_t owner;       /* rank whose pool the block and the channel are of */
     int32_t block;
     int32_t channel; /* -1: none */
-    uint32_t style;  /* staged: how its data is copied, see style.h */
+    uint32_t style;  /* staged: how its data is copied, see style.h ... */
+    uint64_t at;     /* ... and how many bytes were before it */
     int32_t lane;    /* taken for the group by its first call, of the owner's pool; -1: none */
-    uint64_t at;     /* staged: how many bytes were before it */
 } HEAP_ALIGNED heap_cell;
 
 typedef struct heap_lane heap_lane; /* see lane.c */

@@ -21,8 +21,8 @@ typedef struct lane_slot {
     char payload[];
 } lane_slot;
 
-/* Payloads up to LANE_SMALL lie in the slot. Larger ones have places of their own, of
- * which there are fewer, so that they stay in the caches. */
+/* Payloads up to LANE_SMALL lie in the slot. Larger ones have bulks of their own, of which
+ * there are fewer. */
 enum { LANE_SMALL = HEAP_LANE_SLOT - sizeof(lane_slot), LANE_TURNS_FROM = 4096 };
 
 /* What its owner stores to in every call and others hardly ever read. */

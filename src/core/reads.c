@@ -5,6 +5,8 @@
 #include "core/comm.h"
 #include "core/hash.h"
 
+#include <string.h>
+
 void oriel_reads_show(oriel_comm *comm)
 {
     heap_proc *proc = &comm->heap.procs[comm->process];
@@ -15,29 +17,64 @@ void oriel_reads_show(oriel_comm *comm)
     proc->token_at = (uint64_t)(uintptr_t)&comm->token;
 }
 
-/* The number of a process that has ended is given to another once it comes round, after tens of
- * thousands of others: no machine starts these in so few milliseconds. */
-#define SAME_PID_S 5e-3
+/* When the thread ends, which is before its process gives its pid back, the system puts
+ * FUTEX_OWNER_DIED in place of its id. */
+void oriel_reads_vow(oriel_comm *comm, oriel_vow *vow)
+{
+    _Atomic uint32_t *watcher = &comm->heap.procs[comm->process].watcher;
 
-oriel_status oriel_reads_copy(const oriel_comm *comm, int process, double alive, void *dst,
-                              const void *src, size_t bytes)
+    memset(vow, 0, sizeof *vow);
+    if (oriel_sys_now->get_robust(&vow->before) != 0)
+        return;
+    vow->head.list.next = &vow->word;
+    vow->word.next = &vow->head.list;
+    vow->head.futex_offset = (long)((uintptr_t)watcher - (uintptr_t)&vow->word);
+    if (oriel_sys_now->set_robust(&vow->head) != 0)
+        vow->before = NULL;
+    else
+        atomic_store(watcher, (uint32_t)oriel_thread_id());
+}
+
+void oriel_reads_unvow(oriel_comm *comm, const oriel_vow *vow)
+{
+    atomic_store(&comm->heap.procs[comm->process].watcher, 0);
+    if (vow->before != NULL)
+        oriel_sys_now->set_robust(vow->before);
+}
+
+/* If so, it has been, and its pid was its own. */
+static int is_alive(const heap_proc *proc)
+{
+    return (atomic_load_explicit(&proc->watcher, memory_order_acquire) & FUTEX_TID_MASK) != 0;
+}
+
+static oriel_status gone(const heap_proc *proc, int process)
+{
+    return oriel_fail(ORIEL_ERR_PEER, "pid %d is not process %d any more", (int)proc->pid, process);
+}
+
+/* By the token one sees whose memory it was, without a thread that stands for it. */
+static oriel_status copy_with_token(const oriel_comm *comm, int process, void *dst, const void *src,
+                                    size_t bytes)
 {
     const heap_proc *proc = &comm->heap.procs[process];
     uint64_t token = 0;
+    oriel_status st = comm->fabric->memory_read(proc->pid, dst, src, bytes,
+                                                (const void *)(uintptr_t)proc->token_at, &token);
+
+    return st == ORIEL_OK && token != proc->token ? gone(proc, process) : st;
+}
+
+oriel_status oriel_reads_copy(const oriel_comm *comm, int process, void *dst, const void *src,
+                              size_t bytes)
+{
+    const heap_proc *proc = &comm->heap.procs[process];
     oriel_status st;
 
-    if (alive > 0) {
-        st = comm->fabric->memory_read(proc->pid, dst, src, bytes, NULL, NULL);
-        if (st != ORIEL_OK || oriel_now_coarse() - alive < SAME_PID_S)
-            return st;
-        bytes = 0; /* the token is still to be seen */
-    }
-    st = comm->fabric->memory_read(proc->pid, dst, src, bytes,
-                                   (const void *)(uintptr_t)proc->token_at, &token);
-    if (st == ORIEL_OK && token != proc->token)
-        return oriel_fail(ORIEL_ERR_PEER, "pid %d is not process %d any more", (int)proc->pid,
-                          process);
-    return st;
+    if (!is_alive(proc))
+        return copy_with_token(comm, process, dst, src, bytes);
+    st = comm->fabric->memory_read(proc->pid, dst, src, bytes, NULL, NULL);
+    return st == ORIEL_OK && !is_alive(proc) ? gone(proc, process) : st;
 }
 
 void oriel_reads_probe(oriel_comm *comm)
@@ -45,8 +82,7 @@ void oriel_reads_probe(oriel_comm *comm)
     uint32_t reads = comm->here > 1 && comm->heap.header->direct;
 
     for (int p = 0; reads && p < comm->num_processes; p++)
-        reads =
-            !oriel_comm_is_here(comm, p) || oriel_reads_copy(comm, p, 0, NULL, NULL, 0) == ORIEL_OK;
+        reads = !oriel_comm_is_here(comm, p) || copy_with_token(comm, p, NULL, NULL, 0) == ORIEL_OK;
     atomic_store(&comm->heap.procs[comm->process].reads, reads);
 }
 

@@ -188,11 +188,10 @@ uint32_t oriel_style_choose(const oriel_group *group, uint32_t kind, size_t byte
     }
     if (explores(pace, turn)) {
         uint32_t round = turn / pace.every;
-        uint32_t other = (best + 1 + round % (count - 1)) % count;
+        uint32_t one = style[round % count]; /* for a whole row, even if it becomes the best */
 
-        if (is_tried(cost_of(entry, style[other]), cost_of(entry, style[best]),
-                     round / (count - 1)))
-            return style[other];
+        if (is_tried(cost_of(entry, one), cost_of(entry, style[best]), round / count))
+            return one;
     }
     return style[best];
 }
@@ -219,9 +218,13 @@ int oriel_style_pulls(const oriel_group *group, uint32_t kind, size_t bytes)
             staged = weight;
     }
     pull = pulled < staged || is_new(group, entry, STYLE_PULL);
-    if (explores(pace, turn) &&
-        is_tried(pull ? staged : pulled, pull ? pulled : staged, turn / pace.every))
-        return !pull;
+    if (explores(pace, turn)) {
+        uint32_t round = turn / pace.every;
+        int one = round % 2 == 0; /* for a whole row */
+
+        if (is_tried(one ? pulled : staged, pull ? pulled : staged, round / 2))
+            return one;
+    }
     return pull;
 }
 
@@ -251,8 +254,9 @@ static uint32_t count_row(heap_style *entry, uint32_t style)
     return row;
 }
 
-/* The `count`th sample. Where the caches matter the first ones remain guesses, and of each row
- * those that are slow count for nothing, since another style has left the caches. */
+/* The `count`th sample. Where the caches matter the first ones remain guesses, and of the first
+ * half of each row those that are slow count for nothing, since another style has left the
+ * caches. */
 static void learn(const oriel_group *group, heap_style *entry, uint32_t style, double sample,
                   uint32_t count, struct pace pace, int cached)
 {

@@ -105,13 +105,10 @@ static oriel_status read_member(oriel_request *request, int from, char *dst, con
                                 size_t bytes)
 {
     const oriel_comm *comm = request->comm;
-    /* Of a pair, the one who sends may have come and died long ago. All others have seen this
-     * member come before they can be done. */
-    double alive = oriel_pull_paired(request) ? 0 : request->begun;
 
     if (from != request->index)
-        return oriel_reads_copy(comm, comm->heap.ranks[request->group->ranks[from]].process, alive,
-                                dst, src, bytes);
+        return oriel_reads_copy(comm, comm->heap.ranks[request->group->ranks[from]].process, dst,
+                                src, bytes);
     oriel_op_copy(dst, src, bytes, request->record.bytes >= STREAM_FROM);
     return ORIEL_OK;
 }

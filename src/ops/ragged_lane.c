@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "base/copy.h"
-#include "base/sys.h"
 #include "core/style.h"
 #include "ops/ragged.h"
 
@@ -49,7 +48,6 @@ struct full {
 
 struct address {
     uint64_t send;
-    double since;   /* a time before it was shown */
     int64_t from[]; /* row of `send`, for each entry */
 };
 
@@ -135,7 +133,6 @@ static void put_address(const oriel_op *op, int n, char *dst)
     struct address *address = (struct address *)(void *)dst;
 
     address->send = (uint64_t)(uintptr_t)op->send;
-    address->since = oriel_now_coarse();
     memcpy(address->from, op->ragged->input_offsets,
            (size_t)n * (size_t)op->ragged->slices * sizeof(int64_t));
 }
@@ -329,25 +326,6 @@ void oriel_ragged_see(const oriel_seat *seat, uint64_t call, const oriel_op *op)
 
 /* ---- reading ------------------------------------------------------------------------ */
 
-static const struct address *address_of(const oriel_request *request, int index)
-{
-    uint64_t call = request->key.count;
-    int slices = request->ragged.slices;
-    struct shown *shown = shown_by(request->seat, call, index, slices);
-
-    return (const struct address *)(const void *)rows_of(request->seat, call, index, shown, slices);
-}
-
-/* A time before this member came: all who are done by the end have seen it come. 0: it has
- * shown rows, and not kept the time. */
-static double arrival(const oriel_request *request)
-{
-    const struct shown *mine =
-        shown_by(request->seat, request->key.count, request->index, request->ragged.slices);
-
-    return mine->flags & SHOWS_ADDRESS ? address_of(request, request->index)->since : 0;
-}
-
 static oriel_status pull_slice(const oriel_request *request, int from, char *dst, const char *src,
                                size_t bytes)
 {
@@ -357,7 +335,7 @@ static oriel_status pull_slice(const oriel_request *request, int from, char *dst
     for (size_t at = 0; at < bytes && st == ORIEL_OK; at += PIECE) {
         if (oriel_comm_aborted(request->comm))
             return ORIEL_ERR_REVOKED;
-        st = oriel_reads_copy(request->comm, process, arrival(request), dst + at, src + at,
+        st = oriel_reads_copy(request->comm, process, dst + at, src + at,
                               bytes - at < PIECE ? bytes - at : PIECE);
     }
     return st;
@@ -369,7 +347,8 @@ oriel_status oriel_ragged_pull(const oriel_request *request, int from)
     int slices = request->ragged.slices;
     int first = request->index * slices;
     struct shown *theirs = shown_by(request->seat, call, from, slices);
-    const struct address *address = address_of(request, from);
+    const struct address *address =
+        (const struct address *)(const void *)rows_of(request->seat, call, from, theirs, slices);
     size_t row = request->record.bytes;
     oriel_status st = ORIEL_OK;
 

@@ -323,12 +323,16 @@ static size_t longest_part(const oriel_request *request)
     return longest;
 }
 
-/* Bytes after which the next operation may begin, about. */
+/* Bytes after which the next operation may begin, about: members of a ragged one differ. */
 static size_t taken(const oriel_request *request, const struct stage *s)
 {
+    size_t part = (size_t)divide_up(longest_part(request), HEAP_LINE) * HEAP_LINE;
+
     if (request->chunks > 1)
         return request->chunks * s->slot;
-    return (size_t)divide_up(longest_part(request), HEAP_LINE) * HEAP_LINE * s->columns;
+    if (request->op.ragged != NULL && part < s->unit / 2)
+        part = s->unit / 2 / HEAP_LINE * HEAP_LINE;
+    return (s->per_chunk - 1) * s->unit + part;
 }
 
 /* What could not be known before all had arrived. */

@@ -19,8 +19,8 @@ oriel_status oriel_direct_step(oriel_request *request);
 
 /* ---- staged (staged.c) ------------------------------------------------------------ */
 
-/* Member i's part of the channel is `area` bytes with `slots` slots; chunk k lies in
- * slot (turn + k) mod `slots`. Where a member gives each other one something of its own, a
+/* Member i's part of the channel is `area` bytes, in which chunk k begins at byte
+ * (at + k * slot) mod `ring`. Where a member gives each other one something of its own, a
  * slot is divided into units, one for each receiver. */
 struct stage {
     char *base;

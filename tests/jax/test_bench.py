@@ -221,7 +221,6 @@ def test_nothing_gets_fast_by_being_wrong(tmp_path):
     assert json.loads(done.stdout)["bytes"] == 8
 
 
-@NEEDS_PLOTS
 def test_ratio_of_rounds():
     """A machine that is slower in some rounds, for both: the ratio does not see it."""
     samples = {"ours": [1.0, 4.0, 1.0, 4.0, 4.0], "mpi": [1.5, 6.0, 1.5, 1.5, 6.0]}
@@ -232,6 +231,7 @@ def test_ratio_of_rounds():
     assert row["ratio"] == 0.375
 
 
+@NEEDS_PLOTS
 def test_report(tmp_path, monkeypatch):
     """bench/report.py finds its places in the page, and its plots are drawn."""
     spec = importlib.util.spec_from_file_location("report", ROOT / "bench" / "report.py")

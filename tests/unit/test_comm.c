@@ -471,30 +471,54 @@ static void test_failing_calls(void **state)
     failing_sys_remove();
 }
 
-static oriel_status read_since(oriel_comm *comm, double alive)
+static oriel_status read_own(oriel_comm *comm)
 {
     char from[] = "what is read";
     char to[sizeof from] = "";
-    oriel_status st = oriel_reads_copy(comm, 0, alive, to, from, sizeof from);
+    oriel_status st = oriel_reads_copy(comm, 0, to, from, sizeof from);
 
     assert_true(st != ORIEL_OK || memcmp(to, from, sizeof from) == 0);
     return st;
 }
 
-/* Another process may have the pid by now, unless its owner was alive a moment ago. */
+static oriel_vow vow;
+
+static void *vow_and_end(void *comm)
+{
+    oriel_reads_vow(comm, &vow);
+    CHECK_OK(read_own(comm));
+    return NULL;
+}
+
+static void *vow_and_leave(void *comm)
+{
+    oriel_reads_vow(comm, &vow);
+    oriel_reads_unvow(comm, &vow);
+    return NULL;
+}
+
+/* Another process may have the pid by now: the token tells, or a thread that is still there. */
 static void test_pid_of_another(void **state)
 {
     oriel_comm *comm = ranks_comm(1, patience_s, NULL);
+    _Atomic uint32_t *watcher = &comm->heap.procs[0].watcher;
+    pthread_t thread;
 
     (void)state;
-    CHECK_OK(read_since(comm, 0));
-    CHECK_OK(read_since(comm, oriel_now_coarse() - 1));
+    CHECK_OK(read_own(comm));
     comm->token++;
-    assert_int_equal(read_since(comm, 0), ORIEL_ERR_PEER);
-    assert_int_equal(read_since(comm, oriel_now_coarse() - 1), ORIEL_ERR_PEER);
+    assert_int_equal(read_own(comm), ORIEL_ERR_PEER);
     CHECK(strstr(oriel_last_error(), "is not process 0 any more") != NULL, "%s",
           oriel_last_error());
-    CHECK_OK(read_since(comm, oriel_now_coarse() + 1));
+    assert_int_equal(pthread_create(&thread, NULL, vow_and_end, comm), 0);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_int_equal(atomic_load(watcher), FUTEX_OWNER_DIED); /* the system has said so */
+    assert_int_equal(read_own(comm), ORIEL_ERR_PEER);
+    assert_int_equal(pthread_create(&thread, NULL, vow_and_leave, comm), 0);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_int_equal(atomic_load(watcher), 0);
+    comm->token--;
+    CHECK_OK(read_own(comm));
     CHECK_OK(oriel_comm_destroy(comm));
 }
 

@@ -167,9 +167,9 @@ static void best_is_chosen(void **state)
     expect(LARGE, 3, FIRST_LOOK, 9000);
     for (int turn = 32; turn < 30 * 1024; turn++)
         tried[oriel_style_choose(world, KIND, LARGE, 1)]++;
-    assert_in_range(tried[0], 108, 132); /* nearly as good: a row, every third of 30 times */
-    assert_in_range(tried[2], 12, 24);   /* much slower: seldom */
-    assert_in_range(tried[3], 12, 24);
+    assert_in_range(tried[0], 84, 96); /* nearly as good: a row, every fourth of 30 times */
+    assert_in_range(tried[2], 0, 12);  /* much slower: seldom */
+    assert_in_range(tried[3], 0, 12);
     assert_int_equal(tried[STYLE_PULL], 0); /* reading is not allowed */
     /* Others know nothing of it, and small ones are not streamed in. */
     assert_int_equal(oriel_style_choose(world, ORIEL_KIND_ALL_TO_ALL, LARGE, 1), 0);
