@@ -11,7 +11,7 @@
      sizeof(heap_header) + sizeof(heap_proc) + sizeof(heap_rank) + sizeof(heap_bucket) +           \
      sizeof(heap_style))
 
-enum { MAX_CHANNEL = 4 << 20, PAGE = 4096 };
+enum { MAX_CHANNEL = 8 << 20, PAGE = 4096 };
 /* A lane has so much for each member of a world of up to LANE_RANKS. */
 /* Ranks whose lanes have all the room, and what a lane needs for each member besides. */
 enum { LANE_RANKS = 8, LANE_MEMBER = 2048 + HEAP_LANE_SLOTS * HEAP_LANE_SLOT };

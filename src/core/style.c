@@ -12,7 +12,9 @@ enum { FIRST_LOOK = 4, LEAST_ROW = 12, MOST_ROW = 96, ROUND_TWICE = 4 << 20 };
 struct pace {
     uint32_t every;
     uint32_t row;
-    int settles; /* the first of a row find the caches as another style has left them */
+    uint32_t known; /* after so many times; before that it is a guess, ... */
+    uint32_t look;  /* ... and worth another if it is not much slower than the best, after these */
+    int settles;    /* the first of a row find the caches as another style has left them */
 };
 
 /* The entry of operations `smaller` powers of two below this one. */
@@ -67,13 +69,17 @@ static int in_cache(const oriel_group *group, uint32_t kind, size_t bytes)
  * memory, and to be seen after that. */
 static struct pace pace_of(const oriel_group *group, uint32_t kind, size_t bytes)
 {
-    struct pace pace = {.every = 256, .row = 4};
+    struct pace pace = {.every = 256, .row = 4, .known = 4, .look = 1};
     size_t round = ROUND_TWICE / (bytes + 1);
 
+    if (!in_cache(group, kind, bytes))
+        pace.known = 2;
     if (group->comm->oversubscribed || !in_cache(group, kind, bytes))
         return pace;
     pace.every = bytes < LONG_FROM ? 4096 : 1024;
     pace.row = (uint32_t)(round < LEAST_ROW ? LEAST_ROW : round > MOST_ROW ? MOST_ROW : round);
+    pace.known = pace.row;
+    pace.look = FIRST_LOOK;
     pace.settles = 1;
     return pace;
 }
@@ -129,13 +135,14 @@ static uint32_t least_cost(const heap_style *entry)
 
 /* Whether the style is still to be tried: nothing is known of it, or only that it was no
  * more than twice as slow for smaller operations, or a few times of these. */
-static int is_new(const oriel_group *group, const heap_style *entry, uint32_t style)
+static int is_new(const oriel_group *group, const heap_style *entry, struct pace pace,
+                  uint32_t style)
 {
     int guessed = (atomic_load_explicit(&entry->guessed, memory_order_relaxed) >> style & 1) != 0;
     uint32_t samples = atomic_load_explicit(&entry->members[style], memory_order_relaxed);
     uint32_t cost = cost_of(entry, style);
 
-    if (samples > 0 && samples < FIRST_LOOK * (uint32_t)group->n)
+    if (samples > 0 && samples < pace.look * (uint32_t)group->n)
         return guessed;
     return cost == 0 || (guessed && cost / 2 < least_cost(entry));
 }
@@ -180,7 +187,7 @@ uint32_t oriel_style_choose(const oriel_group *group, uint32_t kind, size_t byte
     if (turn == 1) /* the first time its memory may have been cold */
         return style[0];
     for (uint32_t i = 0; i < count; i++) {
-        if (is_new(group, entry, style[i]))
+        if (is_new(group, entry, pace, style[i]))
             return style[i];
         if (weight_of(entry, pace, style[i], style[0]) <
             weight_of(entry, pace, style[best], style[0]))
@@ -212,12 +219,12 @@ int oriel_style_pulls(const oriel_group *group, uint32_t kind, size_t bytes)
     for (uint32_t i = 0; i < count; i++) {
         uint32_t weight = weight_of(entry, pace, style[i], style[0]);
 
-        if (is_new(group, entry, style[i]) && turn <= 2 * pace.row * count)
+        if (is_new(group, entry, pace, style[i]) && turn <= 2 * pace.row * count)
             return 0; /* not for ever: a cell may never be made */
         if (weight != 0 && weight < staged)
             staged = weight;
     }
-    pull = pulled < staged || is_new(group, entry, STYLE_PULL);
+    pull = pulled < staged || is_new(group, entry, pace, STYLE_PULL);
     if (explores(pace, turn)) {
         uint32_t round = turn / pace.every;
         int one = round % 2 == 0; /* for a whole row */
@@ -254,17 +261,17 @@ static uint32_t count_row(heap_style *entry, uint32_t style)
     return row;
 }
 
-/* The `count`th sample. Where the caches matter the first ones remain guesses, and of the first
+/* The `count`th sample. The first ones remain guesses; where the caches matter, of the first
  * half of each row those that are slow count for nothing, since another style has left the
  * caches. */
 static void learn(const oriel_group *group, heap_style *entry, uint32_t style, double sample,
-                  uint32_t count, struct pace pace, int cached)
+                  uint32_t count, struct pace pace)
 {
     uint32_t bit = 1u << style;
     double old = count == 1 ? 0 : (double)cost_of(entry, style);
     uint32_t row = count_row(entry, style);
 
-    if (cached && count < pace.row)
+    if (count < pace.known)
         atomic_fetch_or_explicit(&entry->guessed, bit, memory_order_relaxed);
     else if (atomic_load_explicit(&entry->guessed, memory_order_relaxed) & bit)
         atomic_fetch_and_explicit(&entry->guessed, ~bit, memory_order_relaxed);
@@ -293,6 +300,5 @@ void oriel_style_report(const oriel_group *group, uint32_t kind, size_t bytes, u
     members = atomic_fetch_add(&entry->members[style], 1) + 1;
     if (members % (uint32_t)group->n == 0)
         learn(group, entry, style, atomic_exchange(&entry->slowest[style], 0),
-              members / (uint32_t)group->n, pace_of(group, kind, bytes),
-              in_cache(group, kind, bytes));
+              members / (uint32_t)group->n, pace_of(group, kind, bytes));
 }

@@ -6,7 +6,7 @@
 #include "ops/ragged.h"
 #include "ops/transfer.h"
 
-enum { SLOTS = 8, FEW_CHUNKS = 4 };
+enum { SLOTS = 8, FEW_CHUNKS = 4, RING = 2 << 20 };
 
 static size_t least(size_t a, size_t b)
 {
@@ -33,7 +33,7 @@ static size_t chunk_bytes(const oriel_request *request)
 }
 
 /* What others have read lies in their caches and is slow to overwrite, until it has had to make
- * room there. So operations take turns in their area: those of a few chunks in all of it, larger
+ * room there. So operations take turns in their area: those of a few chunks in RING bytes, larger
  * ones in a part that the caches hold. A chunk of the former begins anywhere in the ring, and may
  * end in the slot after it. */
 static void place(const oriel_request *request, struct stage *s)
@@ -41,7 +41,7 @@ static void place(const oriel_request *request, struct stage *s)
     uint32_t fit = (uint32_t)(s->area / s->slot); /* two lines at least, so two slots */
     int few = request->chunks <= SLOTS;
 
-    s->slots = few ? fit - 1 : (uint32_t)least(SLOTS, fit);
+    s->slots = (uint32_t)(few ? least(fit - 1, RING / s->slot + 1) : least(SLOTS, fit));
     s->ring = s->slots * s->slot;
     s->at = request->cell->at % s->ring;
     if (!few)

@@ -196,11 +196,11 @@ static void tried_in_a_row_in_cache(void **state)
 /* What does not fit the cache is stored past it, unless something else is clearly better. */
 static void favourite_needs_no_lead(void **state)
 {
-    static const uint32_t first[] = {2, 2, 3, 0, 1};
+    static const uint32_t first[] = {2, 2, 3, 3, 0, 0, 1, 1};
 
     (void)state;
     comm->cache = 1 << 20;
-    for (uint32_t k = 0; k < 5; k++) {
+    for (uint32_t k = 0; k < 8; k++) {
         assert_int_equal(oriel_style_choose(world, KIND, LARGE, 0), first[k]);
         report_all(LARGE, first[k], first[k] == 0 ? 900 : 1000);
     }
