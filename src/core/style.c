@@ -14,6 +14,7 @@ struct pace {
     uint32_t row;
     uint32_t known; /* after so many times; before that it is a guess, ... */
     uint32_t look;  /* ... and worth another if it is not much slower than the best, after these */
+    int shared;     /* cores are */
     int settles;    /* the first of a row find the caches as another style has left them */
 };
 
@@ -69,12 +70,13 @@ static int in_cache(const oriel_group *group, uint32_t kind, size_t bytes)
  * memory, and to be seen after that. */
 static struct pace pace_of(const oriel_group *group, uint32_t kind, size_t bytes)
 {
-    struct pace pace = {.every = 256, .row = 4, .known = 4, .look = 1};
+    struct pace pace = {
+        .every = 256, .row = 4, .known = 4, .look = 1, .shared = group->comm->oversubscribed};
     size_t round = ROUND_TWICE / (bytes + 1);
 
     if (!in_cache(group, kind, bytes))
         pace.known = 2;
-    if (group->comm->oversubscribed || !in_cache(group, kind, bytes))
+    if (pace.shared || !in_cache(group, kind, bytes))
         return pace;
     pace.every = bytes < LONG_FROM ? 4096 : 1024;
     pace.row = (uint32_t)(round < LEAST_ROW ? LEAST_ROW : round > MOST_ROW ? MOST_ROW : round);
@@ -148,14 +150,15 @@ static int is_new(const oriel_group *group, const heap_style *entry, struct pace
 }
 
 /* What the costs are compared by: with few samples and much noise others must be clearly
- * better than what should be best, and a little than what is in use. */
+ * better than what should be best, and a little than what is in use. Where cores are shared that
+ * is reading as well: nobody waits for another's turn in the middle of it. */
 static uint32_t weight_of(const heap_style *entry, struct pace pace, uint32_t style,
                           uint32_t favourite)
 {
     uint32_t cost = cost_of(entry, style);
     int in_use = style == atomic_load_explicit(&entry->last, memory_order_relaxed);
 
-    if (style == favourite && favourite != 0)
+    if ((style == favourite && favourite != 0) || (style == STYLE_PULL && pace.shared))
         return cost - cost / FAVOUR;
     return pace.settles && in_use ? cost - cost / STAY : cost;
 }

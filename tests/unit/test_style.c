@@ -270,6 +270,19 @@ static void pulled_once_the_others_are_known(void **state)
     assert_int_equal(oriel_style_choose(world, KIND, SMALL, 0), 0);
 }
 
+static void pulled_first_where_cores_are_shared(void **state)
+{
+    (void)state;
+    allow_reading(1);
+    comm->oversubscribed = 1;
+    report_often(SMALL, 0, 2000);
+    report_often(SMALL, STYLE_STREAM_OUT, 3000);
+    report_often(SMALL, STYLE_PULL, 2200);
+    assert_true(pulls(SMALL));
+    report_often(SMALL, STYLE_PULL, 2400);
+    assert_false(pulls(SMALL));
+}
+
 static void pulled_where_cells_are_never_made(void **state)
 {
     int turns = 0;
@@ -309,6 +322,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(ragged_members_choose_alike, set_up, tear_down),
         cmocka_unit_test_setup_teardown(inherited_until_known, set_up, tear_down),
         cmocka_unit_test_setup_teardown(pulled_once_the_others_are_known, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(pulled_first_where_cores_are_shared, set_up, tear_down),
         cmocka_unit_test_setup_teardown(pulled_where_cells_are_never_made, set_up, tear_down),
         cmocka_unit_test_setup_teardown(not_pulled, set_up, tear_down),
     };
