@@ -267,12 +267,13 @@ static uint32_t count_row(heap_style *entry, uint32_t style)
 /* The `count`th sample. The first ones remain guesses; where the caches matter, of the first
  * half of each row those that are slow count for nothing, since another style has left the
  * caches. */
-static void learn(const oriel_group *group, heap_style *entry, uint32_t style, double sample,
-                  uint32_t count, struct pace pace)
+static void learn(heap_style *entry, uint32_t style, double sample, uint32_t count,
+                  struct pace pace)
 {
     uint32_t bit = 1u << style;
     double old = count == 1 ? 0 : (double)cost_of(entry, style);
     uint32_t row = count_row(entry, style);
+    double cost;
 
     if (count < pace.known)
         atomic_fetch_or_explicit(&entry->guessed, bit, memory_order_relaxed);
@@ -280,9 +281,11 @@ static void learn(const oriel_group *group, heap_style *entry, uint32_t style, d
         atomic_fetch_and_explicit(&entry->guessed, ~bit, memory_order_relaxed);
     if (pace.settles && row <= pace.row / 2 && old != 0 && sample > old)
         return;
-    atomic_store_explicit(&entry->cost[style],
-                          (uint32_t)next_cost(old, sample, group->comm->oversubscribed),
-                          memory_order_relaxed);
+    if (count <= pace.known)
+        cost = old != 0 && old < sample ? old : sample; /* the slower one was cold */
+    else
+        cost = next_cost(old, sample, pace.shared);
+    atomic_store_explicit(&entry->cost[style], (uint32_t)cost, memory_order_relaxed);
 }
 
 /* Who was not scheduled while the others worked has seen a short operation, so the
@@ -302,6 +305,6 @@ void oriel_style_report(const oriel_group *group, uint32_t kind, size_t bytes, u
     }
     members = atomic_fetch_add(&entry->members[style], 1) + 1;
     if (members % (uint32_t)group->n == 0)
-        learn(group, entry, style, atomic_exchange(&entry->slowest[style], 0),
+        learn(entry, style, atomic_exchange(&entry->slowest[style], 0),
               members / (uint32_t)group->n, pace_of(group, kind, bytes));
 }
