@@ -150,15 +150,17 @@ static int is_new(const oriel_group *group, const heap_style *entry, struct pace
 }
 
 /* What the costs are compared by: with few samples and much noise others must be clearly
- * better than what should be best, and a little than what is in use. Where cores are shared that
- * is reading as well: nobody waits for another's turn in the middle of it. */
+ * better than what should be best, and a little than what is in use. Where cores are shared, and
+ * nothing else should be best, that is reading: nobody waits for another's turn in the middle. */
 static uint32_t weight_of(const heap_style *entry, struct pace pace, uint32_t style,
                           uint32_t favourite)
 {
     uint32_t cost = cost_of(entry, style);
     int in_use = style == atomic_load_explicit(&entry->last, memory_order_relaxed);
 
-    if ((style == favourite && favourite != 0) || (style == STYLE_PULL && pace.shared))
+    if (favourite == 0 && pace.shared)
+        favourite = STYLE_PULL;
+    if (style == favourite && favourite != 0)
         return cost - cost / FAVOUR;
     return pace.settles && in_use ? cost - cost / STAY : cost;
 }
@@ -213,7 +215,7 @@ int oriel_style_pulls(const oriel_group *group, uint32_t kind, size_t bytes)
     uint32_t style[HEAP_STYLE_COUNT];
     uint32_t count = candidates(group, kind, bytes, 0, style);
     struct pace pace = pace_of(group, kind, bytes);
-    uint32_t pulled = weight_of(entry, pace, STYLE_PULL, 0);
+    uint32_t pulled = weight_of(entry, pace, STYLE_PULL, style[0]);
     uint32_t staged = UINT32_MAX;
     int pull;
 
@@ -281,8 +283,8 @@ static void learn(heap_style *entry, uint32_t style, double sample, uint32_t cou
         atomic_fetch_and_explicit(&entry->guessed, ~bit, memory_order_relaxed);
     if (pace.settles && row <= pace.row / 2 && old != 0 && sample > old)
         return;
-    if (count <= pace.known)
-        cost = old != 0 && old < sample ? old : sample; /* the slower one was cold */
+    if (count == 2)
+        cost = old < sample ? old : sample; /* the slower one was cold */
     else
         cost = next_cost(old, sample, pace.shared);
     atomic_store_explicit(&entry->cost[style], (uint32_t)cost, memory_order_relaxed);
