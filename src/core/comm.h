@@ -230,6 +230,8 @@ void oriel_spread_begin(oriel_comm *comm);
 /* Local and cheap, for a thread that waits for others: leaves a core that has more
  * processes than another. */
 void oriel_spread_keep(oriel_comm *comm);
+/* Whether a process and this one were last seen on one core: a guess. */
+int oriel_spread_together(const oriel_comm *comm, int process);
 /* Which of the cores it should go to then, as the nth of them; -1: it stays. */
 int oriel_spread_target(const oriel_comm *comm);
 

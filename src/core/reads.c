@@ -29,16 +29,13 @@ void oriel_reads_vow(oriel_comm *comm, oriel_vow *vow)
     vow->head.list.next = &vow->word;
     vow->word.next = &vow->head.list;
     vow->head.futex_offset = (long)((uintptr_t)watcher - (uintptr_t)&vow->word);
-    if (oriel_sys_now->set_robust(&vow->head) != 0)
-        vow->before = NULL;
-    else
+    if (oriel_sys_now->set_robust(&vow->head) == 0)
         atomic_store(watcher, (uint32_t)oriel_thread_id());
 }
 
 void oriel_reads_unvow(oriel_comm *comm, const oriel_vow *vow)
 {
-    atomic_store(&comm->heap.procs[comm->process].watcher, 0);
-    if (vow->before != NULL)
+    if (atomic_exchange(&comm->heap.procs[comm->process].watcher, 0) != 0)
         oriel_sys_now->set_robust(vow->before);
 }
 

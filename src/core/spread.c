@@ -20,6 +20,15 @@ void oriel_spread_show(oriel_comm *comm)
         atomic_fetch_or(&comm->heap.header->cpus[w], cpus[w]);
 }
 
+static void show_core(oriel_comm *comm)
+{
+    _Atomic uint32_t *shown = &comm->heap.procs[comm->process].core;
+    uint32_t core = (uint32_t)(oriel_cpu_now() + 1);
+
+    if (atomic_load_explicit(shown, memory_order_relaxed) != core)
+        atomic_store_explicit(shown, core, memory_order_relaxed);
+}
+
 /* Where each process is bound to a core of its own, none may yield, though each sees one
  * core alone. */
 void oriel_spread_begin(oriel_comm *comm)
@@ -37,6 +46,8 @@ void oriel_spread_begin(oriel_comm *comm)
         before += here && p < comm->process;
     }
     comm->oversubscribed = ranks > cores;
+    if (comm->oversubscribed && oriel_cpu_count() == 1)
+        show_core(comm); /* for good */
     if (!comm->oversubscribed || comm->here <= cores || oriel_cpu_count() != cores)
         return;
     oriel_cpu_visit(before % cores);
@@ -59,6 +70,14 @@ static int core_of(const oriel_comm *comm, int process)
            __builtin_popcountll(atomic_load(&header->cpus[cpu / 64]) & ((1ull << cpu % 64) - 1));
 }
 
+int oriel_spread_together(const oriel_comm *comm, int process)
+{
+    const heap_proc *procs = comm->heap.procs;
+    uint32_t mine = atomic_load_explicit(&procs[comm->process].core, memory_order_relaxed);
+
+    return mine != 0 && atomic_load_explicit(&procs[process].core, memory_order_relaxed) == mine;
+}
+
 int oriel_spread_target(const oriel_comm *comm)
 {
     uint16_t on[64 * CPU_WORDS] = {0};
@@ -78,15 +97,6 @@ int oriel_spread_target(const oriel_comm *comm)
         least = on[core] < on[least] ? core : least;
     /* One alone goes, the last of them. */
     return mine >= 0 && last == comm->process && on[mine] > on[least] + 1 ? least : -1;
-}
-
-static void show_core(oriel_comm *comm)
-{
-    _Atomic uint32_t *shown = &comm->heap.procs[comm->process].core;
-    uint32_t core = (uint32_t)(oriel_cpu_now() + 1);
-
-    if (atomic_load_explicit(shown, memory_order_relaxed) != core)
-        atomic_store_explicit(shown, core, memory_order_relaxed);
 }
 
 void oriel_spread_keep(oriel_comm *comm)

@@ -5,7 +5,7 @@
 
 enum { SELDOM = 8, SLOWNESS = 8, AVERAGE = 4, FAVOUR = 8, STAY = 32 };
 enum { STREAM_IN_FROM = 256 << 10, PULL_FROM = 1 << 10, LONG_FROM = 512 << 10 };
-enum { FIRST_LOOK = 4, LEAST_ROW = 12, MOST_ROW = 96, ROUND_TWICE = 4 << 20 };
+enum { FIRST_LOOK = 4, LEAST_ROW = 12, MOST_ROW = 96, ROUND_TWICE = 4 << 20, OFTEN = 64 };
 
 /* How often another style than the best is tried, if that was not much slower (else one in
  * SELDOM times as often), and for how many turns in a row. */
@@ -16,6 +16,7 @@ struct pace {
     uint32_t look;  /* ... and worth another if it is not much slower than the best, after these */
     int shared;     /* cores are */
     int settles;    /* the first of a row find the caches as another style has left them */
+    uint32_t heads; /* choose for each operation */
 };
 
 /* The entry of operations `smaller` powers of two below this one. */
@@ -74,6 +75,8 @@ static struct pace pace_of(const oriel_group *group, uint32_t kind, size_t bytes
         .every = 256, .row = 4, .known = 4, .look = 1, .shared = group->comm->oversubscribed};
     size_t round = ROUND_TWICE / (bytes + 1);
 
+    /* Members of a ragged one choose for themselves: all the same, if they send alike. */
+    pace.heads = kind == ORIEL_KIND_RAGGED_ALL_TO_ALL ? (uint32_t)group->n : 1;
     if (!in_cache(group, kind, bytes))
         pace.known = 2;
     if (pace.shared || !in_cache(group, kind, bytes))
@@ -135,15 +138,27 @@ static uint32_t least_cost(const heap_style *entry)
     return least;
 }
 
+/* What is unlike the style that should be best, and no reading, waits until many operations have
+ * come: few large ones are all that some programs do. */
+static int waits(const heap_style *entry, struct pace pace, uint32_t style, uint32_t favourite)
+{
+    uint32_t seen = atomic_load_explicit(&entry->turns, memory_order_relaxed) / pace.heads +
+                    atomic_load_explicit(&entry->pull_turns, memory_order_relaxed);
+
+    return (style & (favourite | STYLE_PULL)) == 0 && favourite != 0 && seen < OFTEN;
+}
+
 /* Whether the style is still to be tried: nothing is known of it, or only that it was no
  * more than twice as slow for smaller operations, or a few times of these. */
 static int is_new(const oriel_group *group, const heap_style *entry, struct pace pace,
-                  uint32_t style)
+                  uint32_t style, uint32_t favourite)
 {
     int guessed = (atomic_load_explicit(&entry->guessed, memory_order_relaxed) >> style & 1) != 0;
     uint32_t samples = atomic_load_explicit(&entry->members[style], memory_order_relaxed);
     uint32_t cost = cost_of(entry, style);
 
+    if (waits(entry, pace, style, favourite))
+        return 0;
     if (samples > 0 && samples < pace.look * (uint32_t)group->n)
         return guessed;
     return cost == 0 || (guessed && cost / 2 < least_cost(entry));
@@ -158,6 +173,8 @@ static uint32_t weight_of(const heap_style *entry, struct pace pace, uint32_t st
     uint32_t cost = cost_of(entry, style);
     int in_use = style == atomic_load_explicit(&entry->last, memory_order_relaxed);
 
+    if (cost == 0)
+        return UINT32_MAX;
     if (favourite == 0 && pace.shared)
         favourite = STYLE_PULL;
     if (style == favourite && favourite != 0)
@@ -180,11 +197,10 @@ uint32_t oriel_style_choose(const oriel_group *group, uint32_t kind, size_t byte
 {
     heap_style *entry = style_of(group, kind, bytes, 0);
     uint32_t choice = atomic_fetch_add_explicit(&entry->turns, 1, memory_order_relaxed);
-    /* Members of a ragged one choose for themselves: all the same, if they send alike. */
-    uint32_t turn = kind == ORIEL_KIND_RAGGED_ALL_TO_ALL ? choice / (uint32_t)group->n : choice;
     uint32_t style[HEAP_STYLE_COUNT];
     uint32_t count = candidates(group, kind, bytes, pull, style);
     struct pace pace = pace_of(group, kind, bytes);
+    uint32_t turn = choice / pace.heads;
     uint32_t best = 0;
 
     if (choice == 0)
@@ -192,7 +208,7 @@ uint32_t oriel_style_choose(const oriel_group *group, uint32_t kind, size_t byte
     if (turn == 1) /* the first time its memory may have been cold */
         return style[0];
     for (uint32_t i = 0; i < count; i++) {
-        if (is_new(group, entry, pace, style[i]))
+        if (is_new(group, entry, pace, style[i], style[0]))
             return style[i];
         if (weight_of(entry, pace, style[i], style[0]) <
             weight_of(entry, pace, style[best], style[0]))
@@ -224,12 +240,12 @@ int oriel_style_pulls(const oriel_group *group, uint32_t kind, size_t bytes)
     for (uint32_t i = 0; i < count; i++) {
         uint32_t weight = weight_of(entry, pace, style[i], style[0]);
 
-        if (is_new(group, entry, pace, style[i]) && turn <= 2 * pace.row * count)
+        if (is_new(group, entry, pace, style[i], style[0]) && turn <= 2 * pace.row * count)
             return 0; /* not for ever: a cell may never be made */
-        if (weight != 0 && weight < staged)
+        if (weight < staged)
             staged = weight;
     }
-    pull = pulled < staged || is_new(group, entry, pace, STYLE_PULL);
+    pull = pulled < staged || is_new(group, entry, pace, STYLE_PULL, style[0]);
     if (explores(pace, turn)) {
         uint32_t round = turn / pace.every;
         int one = round % 2 == 0; /* for a whole row */

@@ -154,6 +154,15 @@ int oriel_stage_writable(const oriel_request *request, const struct stage *s, ui
 
 /* ---- chunks -------------------------------------------------------------------------- */
 
+/* Who shares this member's core shares all its caches. */
+static int streams_to(const oriel_request *request, const struct stage *s, int to)
+{
+    const oriel_comm *comm = request->comm;
+
+    return s->stream_out &&
+           !oriel_spread_together(comm, comm->heap.ranks[request->group->ranks[to]].process);
+}
+
 static void publish(oriel_request *request, const struct stage *s, uint32_t chunk)
 {
     const oriel_op *op = &request->op;
@@ -163,17 +172,19 @@ static void publish(oriel_request *request, const struct stage *s, uint32_t chun
 
     for (int to = 0; to < (per_receiver ? request->group->n : 1); to++) {
         char *unit;
+        int streams;
 
         if (per_receiver && to == request->index)
             continue;
         unit = find_unit(request, s, chunk, request->index, to, &at);
         if (unit == NULL)
             continue;
+        streams = per_receiver ? streams_to(request, s, to) : s->stream_out;
         if (op->ragged != NULL)
-            oriel_ragged_put(op, to, at, unit, s->unit, s->stream_out);
+            oriel_ragged_put(op, to, at, unit, s->unit, streams);
         else if (at < block)
             oriel_op_copy(unit, (const char *)op->send + oriel_op_part(op, to) + at,
-                          least(s->unit, block - at), s->stream_out);
+                          least(s->unit, block - at), streams);
     }
 }
 

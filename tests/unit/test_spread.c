@@ -146,6 +146,18 @@ static void who_does_not_share_shows_nothing(void **state)
     assert_int_equal(mine(), -1);
 }
 
+static void together_on_one_core(void **state)
+{
+    (void)state;
+    wait_on(FIRST, 2);
+    wait_on(SECOND, 1);
+    wait_on(-1, 2);
+    for (int p = 0; p < comm.num_processes; p++)
+        assert_int_equal(oriel_spread_together(&comm, p), p < 2);
+    comm.process = 3; /* nobody knows where those are */
+    assert_false(oriel_spread_together(&comm, 4));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -156,6 +168,7 @@ int main(void)
         cmocka_unit_test_setup(who_waits_goes, set_up),
         cmocka_unit_test_setup(looks_are_far_between, set_up),
         cmocka_unit_test_setup(who_does_not_share_shows_nothing, set_up),
+        cmocka_unit_test_setup(together_on_one_core, set_up),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
