@@ -40,6 +40,15 @@ struct heap_lane {
 /* How a call stands in its lane. */
 enum lane_view { LANE_WAITING, LANE_FULL, LANE_REVOKED, LANE_MISMATCH };
 
+/* The last call whose copies a member has timed; see style.h. */
+typedef struct lane_timed {
+    uint64_t call; /* 0: none */
+    size_t bytes;
+    uint32_t kind;
+    uint32_t style;
+    double seconds;
+} lane_timed;
+
 /* A member's own view of its group's lane; used by the rank's thread alone. */
 struct oriel_seat {
     heap_lane *lane; /* NULL: none */
@@ -54,6 +63,7 @@ struct oriel_seat {
     uint64_t history; /* digest of all its calls up to there */
     uint64_t done;    /* calls 1 ... done are completed here */
     uint64_t known;   /* ... and up to here, surely, by every member */
+    lane_timed timed;
 };
 
 /* How far a call has looked at the others. */

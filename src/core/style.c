@@ -1,11 +1,16 @@
 #include "core/style.h"
 
+#include "base/sys.h"
 #include "core/hash.h"
 #include "core/trace.h"
 
 enum { SELDOM = 8, SLOWNESS = 8, AVERAGE = 4, FAVOUR = 8, STAY = 32 };
 enum { STREAM_IN_FROM = 256 << 10, PULL_FROM = 1 << 10, LONG_FROM = 512 << 10 };
 enum { FIRST_LOOK = 4, LEAST_ROW = 12, MOST_ROW = 96, ROUND_TWICE = 4 << 20, OFTEN = 64 };
+
+/* In lanes: a row of calls is stored alike, and the last of it are timed. */
+enum { LANE_FROM = 4 << 10, LANE_ROW = 16, LANE_TIMED = 4, LANE_EVERY = 64, LANE_KNOWN = 8 };
+enum { LANE_KIND = 0x80 }; /* with the kind: of those in lanes */
 
 /* How often another style than the best is tried, if that was not much slower (else one in
  * SELDOM times as often), and for how many turns in a row. */
@@ -33,31 +38,38 @@ static uint32_t cost_of(const heap_style *style, uint32_t which)
     return atomic_load_explicit(&style->cost[which], memory_order_relaxed);
 }
 
-/* Blocks that all members together receive; 0: it does not only copy. */
-static size_t copies(uint32_t kind, size_t n)
+/* Blocks that all members together read or write, at most. */
+static size_t blocks(uint32_t kind, size_t n)
 {
     switch (kind) {
     case ORIEL_KIND_ALL_GATHER:
     case ORIEL_KIND_ALL_TO_ALL:
     case ORIEL_KIND_RAGGED_ALL_TO_ALL:
-        return n * n;
+    case ORIEL_KIND_REDUCE_SCATTER:
+        return 2 * n * n;
+    case ORIEL_KIND_ALL_REDUCE:
     case ORIEL_KIND_BROADCAST:
     case ORIEL_KIND_PERMUTE:
-        return n;
+        return 2 * n;
     default:
         return 0;
     }
 }
 
-static int can_pull(const oriel_group *group, uint32_t kind, size_t bytes)
+static int only_copies(uint32_t kind)
 {
-    return copies(kind, (size_t)group->n) != 0 && bytes >= PULL_FROM && oriel_group_reads(group);
+    return kind != ORIEL_KIND_ALL_REDUCE && kind != ORIEL_KIND_REDUCE_SCATTER;
 }
 
-/* Bytes that a copying operation reads and writes. */
 static size_t touched(const oriel_group *group, uint32_t kind, size_t bytes)
 {
-    return 2 * bytes * copies(kind, (size_t)group->n);
+    return bytes * blocks(kind, (size_t)group->n);
+}
+
+static int can_pull(const oriel_group *group, uint32_t kind, size_t bytes)
+{
+    return only_copies(kind) && touched(group, kind, PULL_FROM) > 0 && bytes >= PULL_FROM &&
+           oriel_group_reads(group);
 }
 
 static int in_cache(const oriel_group *group, uint32_t kind, size_t bytes)
@@ -95,7 +107,9 @@ static uint32_t favourite(const oriel_group *group, uint32_t kind, size_t bytes)
 {
     size_t all = touched(group, kind, bytes);
 
-    return bytes >= STREAM_IN_FROM && all > group->comm->cache ? STYLE_STREAM_IN : 0;
+    return only_copies(kind) && bytes >= STREAM_IN_FROM && all > group->comm->cache
+               ? STYLE_STREAM_IN
+               : 0;
 }
 
 /* The styles to choose from, the favourite first; returns how many. */
@@ -325,4 +339,70 @@ void oriel_style_report(const oriel_group *group, uint32_t kind, size_t bytes, u
     if (members % (uint32_t)group->n == 0)
         learn(entry, style, atomic_exchange(&entry->slowest[style], 0),
               members / (uint32_t)group->n, pace_of(group, kind, bytes));
+}
+
+int oriel_style_streams(const oriel_group *group, uint32_t style, int to)
+{
+    const oriel_comm *comm = group->comm;
+
+    return (style & STYLE_STREAM_OUT) != 0 &&
+           !oriel_spread_together(comm, comm->heap.ranks[group->ranks[to]].process);
+}
+
+/* ---- in lanes --------------------------------------------------------------------------- */
+
+static int is_known_in_lane(const heap_style *entry, uint32_t style, int n)
+{
+    return atomic_load_explicit(&entry->members[style], memory_order_relaxed) >=
+           LANE_KNOWN * (uint32_t)n;
+}
+
+static uint32_t choose_in_lane(const heap_style *entry, uint32_t row, int n)
+{
+    uint32_t plain = cost_of(entry, 0);
+    uint32_t past = cost_of(entry, STYLE_STREAM_OUT);
+    int better = past < plain - plain / FAVOUR;
+
+    if (!is_known_in_lane(entry, 0, n) || !is_known_in_lane(entry, STYLE_STREAM_OUT, n))
+        better = row % 2 != 0;
+    else if (row % LANE_EVERY == LANE_EVERY - 1 &&
+             is_tried(better ? plain : past, better ? past : plain, row / LANE_EVERY))
+        better = !better;
+    return better ? STYLE_STREAM_OUT : 0;
+}
+
+uint32_t oriel_style_store(const oriel_group *group, oriel_seat *seat, uint64_t call, uint32_t kind,
+                           size_t bytes)
+{
+    uint32_t style;
+
+    if (bytes < LANE_FROM)
+        return 0;
+    kind |= LANE_KIND;
+    style = choose_in_lane(style_of(group, kind, bytes, 0), (uint32_t)(call / LANE_ROW), group->n);
+    if (call % LANE_ROW >= LANE_ROW - LANE_TIMED)
+        seat->timed = (lane_timed){
+            .call = call, .bytes = bytes, .kind = kind, .style = style, .seconds = -oriel_now()};
+    return style;
+}
+
+void oriel_style_stored(oriel_seat *seat, uint64_t call)
+{
+    if (seat->timed.call == call)
+        seat->timed.seconds += oriel_now();
+}
+
+void oriel_style_take(oriel_seat *seat, uint64_t call)
+{
+    if (seat->timed.call == call)
+        seat->timed.seconds -= oriel_now();
+}
+
+void oriel_style_taken(const oriel_group *group, oriel_seat *seat, uint64_t call)
+{
+    const lane_timed *timed = &seat->timed;
+
+    if (timed->call == call)
+        oriel_style_report(group, timed->kind, timed->bytes, timed->style,
+                           timed->seconds + oriel_now());
 }

@@ -11,7 +11,7 @@
 #ifndef ORIEL_CORE_STYLE_H
 #define ORIEL_CORE_STYLE_H
 
-#include "core/comm.h"
+#include "core/lane.h"
 
 enum {
     STYLE_STREAM_OUT = 1, /* what others read is stored past the caches */
@@ -27,5 +27,18 @@ int oriel_style_pulls(const oriel_group *group, uint32_t kind, size_t bytes);
 /* By every member: an operation took so long. */
 void oriel_style_report(const oriel_group *group, uint32_t kind, size_t bytes, uint32_t style,
                         double seconds);
+
+/* Whether what member `to` reads is stored past the caches in this style: who shares this
+ * process's core shares all its caches. */
+int oriel_style_streams(const oriel_group *group, uint32_t style, int to);
+
+/* Payloads in lanes. Each member chooses for itself, by the call's number, so that all do alike
+ * without a word about it; some calls are timed, their copies alone. */
+uint32_t oriel_style_store(const oriel_group *group, oriel_seat *seat, uint64_t call, uint32_t kind,
+                           size_t bytes);
+/* The payload is stored; the others' will be taken; they have been. */
+void oriel_style_stored(oriel_seat *seat, uint64_t call);
+void oriel_style_take(oriel_seat *seat, uint64_t call);
+void oriel_style_taken(const oriel_group *group, oriel_seat *seat, uint64_t call);
 
 #endif

@@ -2,6 +2,7 @@
 
 #include "base/copy.h"
 #include "base/sys.h"
+#include "core/style.h"
 #include "core/trace.h"
 #include "ops/ragged.h"
 
@@ -66,15 +67,47 @@ static void write_payload(const oriel_op *op, const oriel_seat *seat, char *to)
     oriel_copy(to + after, (const char *)op->send + after, bytes - after);
 }
 
-void oriel_quick_arrive(oriel_seat *seat, uint64_t call, const oriel_op *op,
-                        const oriel_record *record)
+static void stream_payload(const oriel_group *group, const oriel_op *op, const oriel_seat *seat,
+                           uint32_t style, char *to)
+{
+    int receiver = oriel_op_destination(op, seat->index);
+    size_t block = oriel_op_block(op);
+
+    if (!oriel_op_scatters(op)) {
+        oriel_op_copy(to, op->send, oriel_op_payload(op, group->n, seat->index),
+                      receiver < 0 || oriel_style_streams(group, style, receiver));
+        return;
+    }
+    for (int i = 0; i < group->n; i++) {
+        if (i != seat->index)
+            oriel_op_copy(to + oriel_op_part(op, i), (const char *)op->send + oriel_op_part(op, i),
+                          block, oriel_style_streams(group, style, i));
+    }
+}
+
+static void store_payload(const oriel_group *group, oriel_seat *seat, uint64_t call,
+                          const oriel_op *op)
+{
+    char *to = payload_of(seat, call, op, seat->index);
+    uint32_t style =
+        oriel_style_store(group, seat, call, (uint32_t)op->kind, oriel_op_widest(op, group->n));
+
+    if (style == 0)
+        write_payload(op, seat, to);
+    else
+        stream_payload(group, op, seat, style, to);
+    oriel_style_stored(seat, call);
+}
+
+void oriel_quick_arrive(const oriel_group *group, oriel_seat *seat, uint64_t call,
+                        const oriel_op *op, const oriel_record *record)
 {
     if (record->mode == ORIEL_MODE_LANE)
-        write_payload(op, seat, payload_of(seat, call, op, seat->index));
+        store_payload(group, seat, call, op);
     oriel_lane_arrive(seat, call, record);
 }
 
-void oriel_quick_consume(const oriel_seat *seat, uint64_t call, const oriel_op *op)
+static void take_payloads(const oriel_seat *seat, uint64_t call, const oriel_op *op)
 {
     size_t part = oriel_op_part(op, seat->index);
     size_t block = oriel_op_block(op);
@@ -89,6 +122,14 @@ void oriel_quick_consume(const oriel_seat *seat, uint64_t call, const oriel_op *
         src[i] = payload_of(seat, call, op, i) + part;
     src[seat->index] = (const char *)op->send + part;
     oriel_op_take(op, (int)seat->n, seat->index, src, 0, block, 0);
+}
+
+void oriel_quick_consume(const oriel_group *group, oriel_seat *seat, uint64_t call,
+                         const oriel_op *op)
+{
+    oriel_style_take(seat, call);
+    take_payloads(seat, call, op);
+    oriel_style_taken(group, seat, call);
 }
 
 lane_scan oriel_quick_scan(const oriel_seat *seat, const oriel_op *op)
@@ -147,7 +188,7 @@ static void arrive(oriel_group *group, oriel_seat *seat, uint64_t call, const or
     if (op->ragged == NULL) {
         oriel_op_describe(group, op, record_p);
         record_p->mode = ORIEL_MODE_LANE;
-        oriel_quick_arrive(seat, call, op, record_p);
+        oriel_quick_arrive(group, seat, call, op, record_p);
         return;
     }
     oriel_op_record(group, op, record_p);
@@ -163,11 +204,11 @@ static int finish(const oriel_group *group, oriel_seat *seat, uint64_t call, con
     ragged_fault fault;
 
     if (op->ragged == NULL) {
-        oriel_quick_consume(seat, call, op);
+        oriel_quick_consume(group, seat, call, op);
     } else {
         if (oriel_ragged_look(group, seat, call, op, &fault) != RAGGED_FITS)
             return 0;
-        oriel_ragged_see(seat, call, op);
+        oriel_ragged_see(group, seat, call, op);
     }
     if (op->ragged != NULL) /* the later one first: then nothing is left open */
         oriel_lane_complete(seat, call + 1);

@@ -66,13 +66,14 @@ enum ragged_view {
  * they must agree on. */
 int oriel_ragged_lanes(const oriel_group *group, const oriel_op *op);
 /* Before arriving. */
-void oriel_ragged_show(const oriel_group *group, const oriel_seat *seat, uint64_t call,
+void oriel_ragged_show(const oriel_group *group, oriel_seat *seat, uint64_t call,
                        const oriel_op *op);
 /* Once all have arrived: the same on all members, fault included. */
 enum ragged_view oriel_ragged_look(const oriel_group *group, const oriel_seat *seat, uint64_t call,
                                    const oriel_op *op, ragged_fault *fault);
 /* RAGGED_FITS: fills `recv`. */
-void oriel_ragged_see(const oriel_seat *seat, uint64_t call, const oriel_op *op);
+void oriel_ragged_see(const oriel_group *group, oriel_seat *seat, uint64_t call,
+                      const oriel_op *op);
 /* RAGGED_PULLS: reads what `from` has for this member. */
 oriel_status oriel_ragged_pull(const oriel_request *request, int from);
 

@@ -110,19 +110,23 @@ static inline uint32_t recv_rows_of(const struct shown *shown)
 
 /* ---- showing ------------------------------------------------------------------------ */
 
-static void put_rows(const oriel_op *op, int n, int index, char *dst)
+static void put_rows(const oriel_group *group, const oriel_op *op, int index, uint32_t style,
+                     char *dst)
 {
     const oriel_ragged *r = op->ragged;
     size_t row = oriel_op_block(op);
     int i = 0;
 
-    for (int to = 0; to < n; to++) {
+    for (int to = 0; to < group->n; to++) {
+        int streams = oriel_style_streams(group, style, to);
+
         for (int k = 0; k < r->slices; k++, i++) {
             size_t bytes = (size_t)r->send_sizes[i] * row;
 
             if (to == index || bytes == 0)
                 continue;
-            oriel_copy(dst, (const char *)op->send + (size_t)r->input_offsets[i] * row, bytes);
+            oriel_op_copy(dst, (const char *)op->send + (size_t)r->input_offsets[i] * row, bytes,
+                          streams);
             dst += bytes;
         }
     }
@@ -179,13 +183,14 @@ static uint32_t way_of(const oriel_group *group, size_t bytes, int slices, uint3
     return bytes <= group->room - head ? SHOWS_ROWS : SHOWS_ADDRESS;
 }
 
-void oriel_ragged_show(const oriel_group *group, const oriel_seat *seat, uint64_t call,
+void oriel_ragged_show(const oriel_group *group, oriel_seat *seat, uint64_t call,
                        const oriel_op *op)
 {
     const oriel_ragged *r = op->ragged;
     struct shown *mine = shown_by(seat, call, seat->index, r->slices);
     size_t rows;
     uint32_t flags = put_entries(r, group->n * r->slices, mine, &rows);
+    uint32_t style;
     char *dst;
 
     mine->flags = (uint16_t)flags;
@@ -196,7 +201,9 @@ void oriel_ragged_show(const oriel_group *group, const oriel_seat *seat, uint64_
     mine->flags |= (uint16_t)way_of(group, rows * oriel_op_block(op), r->slices, flags);
     dst = rows_of(seat, call, seat->index, mine, r->slices);
     if (mine->flags & SHOWS_ROWS) {
-        put_rows(op, group->n, seat->index, dst);
+        style = oriel_style_store(group, seat, call, (uint32_t)op->kind, rows * oriel_op_block(op));
+        put_rows(group, op, seat->index, style, dst);
+        oriel_style_stored(seat, call);
         return;
     }
     put_address(op, group->n, dst);
@@ -315,13 +322,15 @@ static void take_from(const oriel_seat *seat, uint64_t call, int from, const ori
     }
 }
 
-void oriel_ragged_see(const oriel_seat *seat, uint64_t call, const oriel_op *op)
+void oriel_ragged_see(const oriel_group *group, oriel_seat *seat, uint64_t call, const oriel_op *op)
 {
+    oriel_style_take(seat, call);
     take_own(seat, op);
     for (int from = 0; from < (int)seat->n; from++) {
         if (from != seat->index)
             take_from(seat, call, from, op);
     }
+    oriel_style_taken(group, seat, call);
 }
 
 /* ---- reading ------------------------------------------------------------------------ */

@@ -241,7 +241,8 @@ static lane_scan whom(const oriel_request *request, enum request_state state)
 static void arrive(oriel_request *request, enum request_state state)
 {
     if (request->call == request->key.count)
-        oriel_quick_arrive(request->seat, request->call, &request->op, &request->record);
+        oriel_quick_arrive(request->group, request->seat, request->call, &request->op,
+                           &request->record);
     else
         oriel_lane_arrive_again(request->seat, request->call, &request->record);
     if (oriel_op_rooted(&request->op))
@@ -325,7 +326,7 @@ static oriel_status lane(oriel_request *request)
     if (st != ORIEL_OK)
         return st;
     if (!request->wide)
-        oriel_quick_consume(request->seat, request->call, &request->op);
+        oriel_quick_consume(request->group, request->seat, request->call, &request->op);
     else if (!oriel_pull_paired(request))
         report(request, STYLE_PULL);
     return succeed(request);
@@ -341,7 +342,7 @@ static oriel_status shown_ragged(oriel_request *request)
         view =
             oriel_ragged_look(request->group, request->seat, request->call, &request->op, &fault);
     if (view == RAGGED_FITS) {
-        oriel_ragged_see(request->seat, request->call, &request->op);
+        oriel_ragged_see(request->group, request->seat, request->call, &request->op);
         return succeed(request);
     }
     if (view == RAGGED_WRONG) {

@@ -154,15 +154,6 @@ int oriel_stage_writable(const oriel_request *request, const struct stage *s, ui
 
 /* ---- chunks -------------------------------------------------------------------------- */
 
-/* Who shares this member's core shares all its caches. */
-static int streams_to(const oriel_request *request, const struct stage *s, int to)
-{
-    const oriel_comm *comm = request->comm;
-
-    return s->stream_out &&
-           !oriel_spread_together(comm, comm->heap.ranks[request->group->ranks[to]].process);
-}
-
 static void publish(oriel_request *request, const struct stage *s, uint32_t chunk)
 {
     const oriel_op *op = &request->op;
@@ -179,7 +170,8 @@ static void publish(oriel_request *request, const struct stage *s, uint32_t chun
         unit = find_unit(request, s, chunk, request->index, to, &at);
         if (unit == NULL)
             continue;
-        streams = per_receiver ? streams_to(request, s, to) : s->stream_out;
+        streams =
+            per_receiver ? oriel_style_streams(request->group, request->style, to) : s->stream_out;
         if (op->ragged != NULL)
             oriel_ragged_put(op, to, at, unit, s->unit, streams);
         else if (at < block)

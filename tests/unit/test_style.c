@@ -16,6 +16,7 @@ enum { RANKS = 3, SMALL = 100 << 10, LARGE = 1 << 20, KIND = ORIEL_KIND_ALL_GATH
 
 static oriel_comm *comm;
 static oriel_group *world;
+static oriel_seat seat;
 
 static int set_up(void **state)
 {
@@ -24,6 +25,7 @@ static int set_up(void **state)
     world = oriel_comm_world(comm);
     comm->oversubscribed = 0;
     comm->cache = (size_t)1 << 40;
+    seat = (oriel_seat){.n = RANKS};
     return 0;
 }
 
@@ -298,6 +300,80 @@ static void pulled_where_cells_are_never_made(void **state)
     assert_in_range(turns, 2, 4 * ROW_SMALL + 1);
 }
 
+/* ---- in lanes ------------------------------------------------------------------------- */
+
+enum { LANE_KIND = KIND | 0x80, LANE_ROW = 16, LANE_UNTIMED = 12, LANE_KNOWN = 8, LANE_EVERY = 64 };
+
+static uint32_t store(uint64_t call, size_t bytes)
+{
+    return oriel_style_store(world, &seat, call, KIND, bytes);
+}
+
+static void report_lane(uint32_t style, double ps)
+{
+    for (int i = 0; i < LANE_KNOWN * RANKS; i++)
+        oriel_style_report(world, LANE_KIND, SMALL, style, ps * (SMALL + 1) / 1e12);
+}
+
+static void rows_by_turns_in_lanes(void **state)
+{
+    (void)state;
+    for (uint64_t call = 0; call < 4 * LANE_ROW; call++)
+        assert_int_equal(store(call, SMALL), call / LANE_ROW % 2 ? STYLE_STREAM_OUT : 0);
+    report_lane(STYLE_STREAM_OUT, 900);
+    assert_int_equal(store(0, SMALL), 0);
+    report_lane(0, 1000); /* the others must be clearly better */
+    assert_int_equal(store(LANE_ROW, SMALL), 0);
+    report_lane(STYLE_STREAM_OUT, 500);
+    assert_int_equal(store(0, SMALL), STYLE_STREAM_OUT);
+    assert_int_equal(store(0, 100), 0); /* too small to ask */
+}
+
+static void the_other_now_and_then_in_lanes(void **state)
+{
+    uint64_t rows = 8 * LANE_EVERY;
+    int others = 0;
+
+    (void)state;
+    report_lane(0, 1000);
+    report_lane(STYLE_STREAM_OUT, 1200);
+    for (uint64_t row = 0; row < rows; row++)
+        others += store(row * LANE_ROW, SMALL) != 0;
+    assert_int_equal(others, 8);
+    report_lane(0, 100); /* the more seldom the slower it was */
+    others = 0;
+    for (uint64_t row = 0; row < rows; row++)
+        others += store(row * LANE_ROW, SMALL) != 0;
+    assert_int_equal(others, 1);
+}
+
+static void last_of_a_row_are_timed(void **state)
+{
+    (void)state;
+    for (uint64_t call = LANE_ROW; call < 2 * LANE_ROW; call++) {
+        int timed = call % LANE_ROW >= LANE_UNTIMED;
+
+        store(call, SMALL);
+        assert_int_equal(seat.timed.call == call, timed);
+        oriel_style_stored(&seat, call);
+        oriel_style_take(&seat, call);
+        for (int i = 0; i < RANKS; i++)
+            oriel_style_taken(world, &seat, call);
+        assert_int_equal(cost(STYLE_STREAM_OUT) != 0, timed);
+    }
+    oriel_style_stored(&seat, 1); /* another call's */
+    assert_int_equal(seat.timed.call, 2 * LANE_ROW - 1);
+}
+
+static void not_past_a_shared_core(void **state)
+{
+    (void)state;
+    assert_true(oriel_style_streams(world, STYLE_STREAM_OUT | STYLE_STREAM_IN, 1));
+    assert_false(oriel_style_streams(world, STYLE_STREAM_IN, 1));
+    atomic_store(&comm->heap.procs[0].core, 1); /* all ranks are of this process */
+    assert_false(oriel_style_streams(world, STYLE_STREAM_OUT, 1));
+}
+
 static void not_pulled(void **state)
 {
     (void)state;
@@ -329,6 +405,10 @@ int main(void)
         cmocka_unit_test_setup_teardown(pulled_first_where_cores_are_shared, set_up, tear_down),
         cmocka_unit_test_setup_teardown(pulled_where_cells_are_never_made, set_up, tear_down),
         cmocka_unit_test_setup_teardown(not_pulled, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(rows_by_turns_in_lanes, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(the_other_now_and_then_in_lanes, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(last_of_a_row_are_timed, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(not_past_a_shared_core, set_up, tear_down),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
