@@ -66,6 +66,11 @@ static size_t touched(const oriel_group *group, uint32_t kind, size_t bytes)
     return bytes * blocks(kind, (size_t)group->n);
 }
 
+int oriel_style_overflows(const oriel_group *group, uint32_t kind, size_t bytes)
+{
+    return touched(group, kind, bytes) > group->comm->cache;
+}
+
 static int can_pull(const oriel_group *group, uint32_t kind, size_t bytes)
 {
     return only_copies(kind) && touched(group, kind, PULL_FROM) > 0 && bytes >= PULL_FROM &&
@@ -105,9 +110,7 @@ static struct pace pace_of(const oriel_group *group, uint32_t kind, size_t bytes
  * cache, results that are stored past it cost a fetch of each line less, on every machine. */
 static uint32_t favourite(const oriel_group *group, uint32_t kind, size_t bytes)
 {
-    size_t all = touched(group, kind, bytes);
-
-    return only_copies(kind) && bytes >= STREAM_IN_FROM && all > group->comm->cache
+    return only_copies(kind) && bytes >= STREAM_IN_FROM && oriel_style_overflows(group, kind, bytes)
                ? STYLE_STREAM_IN
                : 0;
 }

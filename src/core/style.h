@@ -28,6 +28,8 @@ int oriel_style_pulls(const oriel_group *group, uint32_t kind, size_t bytes);
 void oriel_style_report(const oriel_group *group, uint32_t kind, size_t bytes, uint32_t style,
                         double seconds);
 
+/* Whether what such an operation reads and writes does not fit the cache. */
+int oriel_style_overflows(const oriel_group *group, uint32_t kind, size_t bytes);
 /* Whether what member `to` reads is stored past the caches in this style: who shares this
  * process's core shares all its caches. */
 int oriel_style_streams(const oriel_group *group, uint32_t style, int to);

@@ -11,7 +11,7 @@
 
 #include <string.h>
 
-enum { PIECE = 4 << 20, PAIR_UP_TO = 1 << 20, STREAM_FROM = 4 << 20 };
+enum { PIECE = 4 << 20, PAIR_UP_TO = 1 << 20 };
 
 /* A member in place would overwrite what others have yet to read. */
 static int overwrites(const oriel_op *op)
@@ -109,7 +109,8 @@ static oriel_status read_member(oriel_request *request, int from, char *dst, con
     if (from != request->index)
         return oriel_reads_copy(comm, comm->heap.ranks[request->group->ranks[from]].process, dst,
                                 src, bytes);
-    oriel_op_copy(dst, src, bytes, request->record.bytes >= STREAM_FROM);
+    oriel_op_copy(dst, src, bytes,
+                  oriel_style_overflows(request->group, request->record.kind, request->weight));
     return ORIEL_OK;
 }
 

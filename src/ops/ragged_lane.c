@@ -289,16 +289,16 @@ enum ragged_view oriel_ragged_look(const oriel_group *group, const oriel_seat *s
 }
 
 /* The own rows, out of `send`. */
-static void take_own(const oriel_seat *seat, const oriel_op *op)
+static void take_own(const oriel_seat *seat, const oriel_op *op, int stream)
 {
     const oriel_ragged *r = op->ragged;
     size_t row = oriel_op_block(op);
 
     for (int i = seat->index * r->slices; i < (seat->index + 1) * r->slices; i++) {
         if (r->send_sizes[i] > 0 && row > 0)
-            oriel_copy((char *)op->recv + (size_t)r->output_offsets[i] * row,
-                       (const char *)op->send + (size_t)r->input_offsets[i] * row,
-                       (size_t)r->send_sizes[i] * row);
+            oriel_op_copy((char *)op->recv + (size_t)r->output_offsets[i] * row,
+                          (const char *)op->send + (size_t)r->input_offsets[i] * row,
+                          (size_t)r->send_sizes[i] * row, stream);
     }
 }
 
@@ -325,7 +325,7 @@ static void take_from(const oriel_seat *seat, uint64_t call, int from, const ori
 void oriel_ragged_see(const oriel_group *group, oriel_seat *seat, uint64_t call, const oriel_op *op)
 {
     oriel_style_take(seat, call);
-    take_own(seat, op);
+    take_own(seat, op, 0);
     for (int from = 0; from < (int)seat->n; from++) {
         if (from != seat->index)
             take_from(seat, call, from, op);
@@ -362,7 +362,8 @@ oriel_status oriel_ragged_pull(const oriel_request *request, int from)
     oriel_status st = ORIEL_OK;
 
     if (from == request->index) {
-        take_own(request->seat, &request->op);
+        take_own(request->seat, &request->op,
+                 oriel_style_overflows(request->group, request->record.kind, request->weight));
         return ORIEL_OK;
     }
     if (theirs->flags & SHOWS_ROWS) {
