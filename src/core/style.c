@@ -9,7 +9,7 @@ enum { STREAM_IN_FROM = 256 << 10, PULL_FROM = 1 << 10, LONG_FROM = 512 << 10 };
 enum { FIRST_LOOK = 4, LEAST_ROW = 12, MOST_ROW = 96, ROUND_TWICE = 4 << 20, OFTEN = 64 };
 
 /* In lanes: a row of calls is stored alike, and the last of it are timed. */
-enum { LANE_FROM = 4 << 10, LANE_ROW = 16, LANE_TIMED = 4, LANE_EVERY = 64, LANE_KNOWN = 8 };
+enum { LANE_ROW = 16, LANE_TIMED = 4, LANE_EVERY = 64, LANE_KNOWN = 8 };
 enum { LANE_KIND = 0x80 }; /* with the kind: of those in lanes */
 
 /* How often another style than the best is tried, if that was not much slower (else one in
@@ -22,6 +22,7 @@ struct pace {
     int shared;     /* cores are */
     int settles;    /* the first of a row find the caches as another style has left them */
     uint32_t heads; /* choose for each operation */
+    int pairs;      /* members wait for one other alone */
 };
 
 /* The entry of operations `smaller` powers of two below this one. */
@@ -94,6 +95,7 @@ static struct pace pace_of(const oriel_group *group, uint32_t kind, size_t bytes
 
     /* Members of a ragged one choose for themselves: all the same, if they send alike. */
     pace.heads = kind == ORIEL_KIND_RAGGED_ALL_TO_ALL ? (uint32_t)group->n : 1;
+    pace.pairs = kind == ORIEL_KIND_PERMUTE;
     if (!in_cache(group, kind, bytes))
         pace.known = 2;
     if (pace.shared || !in_cache(group, kind, bytes))
@@ -183,7 +185,7 @@ static int is_new(const oriel_group *group, const heap_style *entry, struct pace
 
 /* What the costs are compared by: with few samples and much noise others must be clearly
  * better than what should be best, and a little than what is in use. Where cores are shared, and
- * nothing else should be best, that is reading: nobody waits for another's turn in the middle. */
+ * nothing else should be best, that is reading: nobody waits for all others in the middle. */
 static uint32_t weight_of(const heap_style *entry, struct pace pace, uint32_t style,
                           uint32_t favourite)
 {
@@ -192,7 +194,7 @@ static uint32_t weight_of(const heap_style *entry, struct pace pace, uint32_t st
 
     if (cost == 0)
         return UINT32_MAX;
-    if (favourite == 0 && pace.shared)
+    if (favourite == 0 && pace.shared && !pace.pairs)
         favourite = STYLE_PULL;
     if (style == favourite && favourite != 0)
         return cost - cost / FAVOUR;
@@ -374,38 +376,30 @@ static uint32_t choose_in_lane(const heap_style *entry, uint32_t row, int n)
     return better ? STYLE_STREAM_OUT : 0;
 }
 
-uint32_t oriel_style_store(const oriel_group *group, oriel_seat *seat, uint64_t call, uint32_t kind,
-                           size_t bytes)
+uint32_t oriel_style_in_lane(const oriel_group *group, oriel_seat *seat, uint64_t call,
+                             uint32_t kind, size_t bytes)
 {
-    uint32_t style;
+    const heap_style *entry = style_of(group, kind | LANE_KIND, bytes, 0);
+    uint32_t style = choose_in_lane(entry, (uint32_t)(call / LANE_ROW), group->n);
 
-    if (bytes < LANE_FROM)
-        return 0;
-    kind |= LANE_KIND;
-    style = choose_in_lane(style_of(group, kind, bytes, 0), (uint32_t)(call / LANE_ROW), group->n);
     if (call % LANE_ROW >= LANE_ROW - LANE_TIMED)
-        seat->timed = (lane_timed){
-            .call = call, .bytes = bytes, .kind = kind, .style = style, .seconds = -oriel_now()};
+        seat->timed = (lane_timed){.call = call,
+                                   .bytes = bytes,
+                                   .kind = kind | LANE_KIND,
+                                   .style = style,
+                                   .seconds = -oriel_now()};
     return style;
 }
 
-void oriel_style_stored(oriel_seat *seat, uint64_t call)
+void oriel_style_time(oriel_seat *seat, int goes)
 {
-    if (seat->timed.call == call)
-        seat->timed.seconds += oriel_now();
+    seat->timed.seconds += goes ? -oriel_now() : oriel_now();
 }
 
-void oriel_style_take(oriel_seat *seat, uint64_t call)
-{
-    if (seat->timed.call == call)
-        seat->timed.seconds -= oriel_now();
-}
-
-void oriel_style_taken(const oriel_group *group, oriel_seat *seat, uint64_t call)
+void oriel_style_timed(const oriel_group *group, oriel_seat *seat)
 {
     const lane_timed *timed = &seat->timed;
 
-    if (timed->call == call)
-        oriel_style_report(group, timed->kind, timed->bytes, timed->style,
-                           timed->seconds + oriel_now());
+    oriel_style_report(group, timed->kind, timed->bytes, timed->style,
+                       timed->seconds + oriel_now());
 }

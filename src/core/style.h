@@ -36,11 +36,36 @@ int oriel_style_streams(const oriel_group *group, uint32_t style, int to);
 
 /* Payloads in lanes. Each member chooses for itself, by the call's number, so that all do alike
  * without a word about it; some calls are timed, their copies alone. */
-uint32_t oriel_style_store(const oriel_group *group, oriel_seat *seat, uint64_t call, uint32_t kind,
-                           size_t bytes);
+enum { STYLE_LANE_FROM = 4 << 10 }; /* bytes */
+uint32_t oriel_style_in_lane(const oriel_group *group, oriel_seat *seat, uint64_t call,
+                             uint32_t kind, size_t bytes);
+/* The clock of a timed call goes on, stands still, and is read. */
+void oriel_style_time(oriel_seat *seat, int goes);
+void oriel_style_timed(const oriel_group *group, oriel_seat *seat);
+
+static inline uint32_t oriel_style_store(const oriel_group *group, oriel_seat *seat, uint64_t call,
+                                         uint32_t kind, size_t bytes)
+{
+    return bytes < STYLE_LANE_FROM ? 0 : oriel_style_in_lane(group, seat, call, kind, bytes);
+}
+
 /* The payload is stored; the others' will be taken; they have been. */
-void oriel_style_stored(oriel_seat *seat, uint64_t call);
-void oriel_style_take(oriel_seat *seat, uint64_t call);
-void oriel_style_taken(const oriel_group *group, oriel_seat *seat, uint64_t call);
+static inline void oriel_style_stored(oriel_seat *seat, uint64_t call)
+{
+    if (seat->timed.call == call)
+        oriel_style_time(seat, 0);
+}
+
+static inline void oriel_style_take(oriel_seat *seat, uint64_t call)
+{
+    if (seat->timed.call == call)
+        oriel_style_time(seat, 1);
+}
+
+static inline void oriel_style_taken(const oriel_group *group, oriel_seat *seat, uint64_t call)
+{
+    if (seat->timed.call == call)
+        oriel_style_timed(group, seat);
+}
 
 #endif

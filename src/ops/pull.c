@@ -11,7 +11,7 @@
 
 #include <string.h>
 
-enum { PIECE = 4 << 20, PAIR_UP_TO = 1 << 20 };
+enum { PIECE = 4 << 20, PAIR_UP_TO = 4 << 20 };
 
 /* A member in place would overwrite what others have yet to read. */
 static int overwrites(const oriel_op *op)
@@ -36,7 +36,8 @@ static struct shown *shown_by(const oriel_request *request, int index)
 
 int oriel_pull_paired(const oriel_request *request)
 {
-    return request->op.kind == ORIEL_KIND_PERMUTE && request->record.bytes <= PAIR_UP_TO &&
+    return request->op.kind == ORIEL_KIND_PERMUTE &&
+           request->record.bytes * request->record.n <= PAIR_UP_TO &&
            request->comm->oversubscribed && oriel_group_reads(request->group);
 }
 

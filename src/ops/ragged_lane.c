@@ -118,7 +118,7 @@ static void put_rows(const oriel_group *group, const oriel_op *op, int index, ui
     int i = 0;
 
     for (int to = 0; to < group->n; to++) {
-        int streams = oriel_style_streams(group, style, to);
+        int streams = style != 0 && oriel_style_streams(group, style, to);
 
         for (int k = 0; k < r->slices; k++, i++) {
             size_t bytes = (size_t)r->send_sizes[i] * row;

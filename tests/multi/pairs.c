@@ -17,7 +17,7 @@
 #include "support/resources.h"
 #include "support/values.h"
 
-enum { PAIR_UP_TO = 1 << 20, LAST = 5, MOST_CALLS = 1000 };
+enum { PAIR_UP_TO = 4 << 20, LATE = 512 << 10, LAST = 5, MOST_CALLS = 1000 };
 enum shape { RING, SWAP, SELF, HALF, LEFT_OUT, NOBODY, SHAPES };
 static const double patience_s = 30.0;
 static const int long_ms = 1000;
@@ -88,7 +88,8 @@ static oriel_status permute(oriel_group *group, int rank, enum shape shape, size
 
 static void all_shapes(oriel_group *world, int rank, unsigned rounds)
 {
-    size_t sizes[] = {world->room + 1, world->room + 5001, 700001, PAIR_UP_TO, PAIR_UP_TO + 1, 100};
+    size_t most = PAIR_UP_TO / (size_t)world->n;
+    size_t sizes[] = {world->room + 1, world->room + 5001, most - 5001, most, most + 1, 100};
     unsigned call = 0;
 
     for (unsigned round = 0; round < rounds; round++) {
@@ -143,7 +144,7 @@ static void die_in_one(oriel_group *world, size_t bytes)
  * does rank 1 read it, while rank 2 does nothing that would tell rank 1. */
 static oriel_status read_too_late(oriel_group *world, int rank)
 {
-    static unsigned char send[PAIR_UP_TO], recv[PAIR_UP_TO];
+    static unsigned char send[LATE], recv[LATE];
     static const int pairs[] = {2, 0, 0, 1};
     oriel_request *request = NULL;
     oriel_status st;
@@ -193,7 +194,7 @@ int main(int argc, char **argv)
     world = oriel_comm_world(comm);
     rank = oriel_comm_first_rank(comm);
     CHECK_OK(oriel_barrier(world, rank)); /* the next calls have a lane */
-    CHECK(comm->oversubscribed && oriel_group_reads(world) && world->room < PAIR_UP_TO / 2,
+    CHECK(comm->oversubscribed && oriel_group_reads(world) && world->room < LATE,
           "not in pairs: %d, %d, room %zu", comm->oversubscribed, oriel_group_reads(world),
           world->room);
     if (strcmp(how, "plain") == 0) {
