@@ -110,8 +110,9 @@ static inline uint32_t recv_rows_of(const struct shown *shown)
 
 /* ---- showing ------------------------------------------------------------------------ */
 
-static void put_rows(const oriel_group *group, const oriel_op *op, int index, uint32_t style,
-                     char *dst)
+/* Inline, so that small ones, whose style is 0, pay nothing for it. */
+static inline __attribute__((always_inline)) void
+put_rows(const oriel_group *group, const oriel_op *op, int index, uint32_t style, char *dst)
 {
     const oriel_ragged *r = op->ragged;
     size_t row = oriel_op_block(op);
@@ -125,8 +126,8 @@ static void put_rows(const oriel_group *group, const oriel_op *op, int index, ui
 
             if (to == index || bytes == 0)
                 continue;
-            oriel_op_copy(dst, (const char *)op->send + (size_t)r->input_offsets[i] * row, bytes,
-                          streams);
+            (streams ? oriel_copy_stream : oriel_copy)(
+                dst, (const char *)op->send + (size_t)r->input_offsets[i] * row, bytes);
             dst += bytes;
         }
     }
@@ -202,7 +203,10 @@ void oriel_ragged_show(const oriel_group *group, oriel_seat *seat, uint64_t call
     dst = rows_of(seat, call, seat->index, mine, r->slices);
     if (mine->flags & SHOWS_ROWS) {
         style = oriel_style_store(group, seat, call, (uint32_t)op->kind, rows * oriel_op_block(op));
-        put_rows(group, op, seat->index, style, dst);
+        if (style == 0)
+            put_rows(group, op, seat->index, 0, dst);
+        else
+            put_rows(group, op, seat->index, style, dst);
         oriel_style_stored(seat, call);
         return;
     }
@@ -296,9 +300,10 @@ static void take_own(const oriel_seat *seat, const oriel_op *op, int stream)
 
     for (int i = seat->index * r->slices; i < (seat->index + 1) * r->slices; i++) {
         if (r->send_sizes[i] > 0 && row > 0)
-            oriel_op_copy((char *)op->recv + (size_t)r->output_offsets[i] * row,
-                          (const char *)op->send + (size_t)r->input_offsets[i] * row,
-                          (size_t)r->send_sizes[i] * row, stream);
+            (stream ? oriel_copy_stream
+                    : oriel_copy)((char *)op->recv + (size_t)r->output_offsets[i] * row,
+                                  (const char *)op->send + (size_t)r->input_offsets[i] * row,
+                                  (size_t)r->send_sizes[i] * row);
     }
 }
 
