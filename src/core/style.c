@@ -8,8 +8,8 @@ enum { SELDOM = 8, SLOWNESS = 8, AVERAGE = 4, FAVOUR = 8, STAY = 32 };
 enum { STREAM_IN_FROM = 256 << 10, PULL_FROM = 1 << 10, LONG_FROM = 512 << 10 };
 enum { FIRST_LOOK = 4, LEAST_ROW = 12, MOST_ROW = 96, ROUND_TWICE = 4 << 20, OFTEN = 64 };
 
-/* In lanes: a row of calls is stored alike, and the last of it are timed. */
-enum { LANE_ROW = 16, LANE_TIMED = 4, LANE_EVERY = 64, LANE_KNOWN = 8 };
+/* In lanes: a row of calls is stored alike, and of some rows the last ones are timed. */
+enum { LANE_ROW = 16, LANE_TIMED = 4, LANE_LOOKS = 8, LANE_EVERY = 64, LANE_KNOWN = 8 };
 enum { LANE_KIND = 0x80 }; /* with the kind: of those in lanes */
 
 /* How often another style than the best is tried, if that was not much slower (else one in
@@ -101,7 +101,8 @@ static struct pace pace_of(const oriel_group *group, uint32_t kind, size_t bytes
     if (pace.shared || !in_cache(group, kind, bytes))
         return pace;
     pace.every = bytes < LONG_FROM ? 4096 : 1024;
-    pace.row = (uint32_t)(round < LEAST_ROW ? LEAST_ROW : round > MOST_ROW ? MOST_ROW : round);
+    if (round > 0) /* else one comes round by itself */
+        pace.row = (uint32_t)(round < LEAST_ROW ? LEAST_ROW : round > MOST_ROW ? MOST_ROW : round);
     pace.known = pace.row;
     pace.look = FIRST_LOOK;
     pace.settles = 1;
@@ -356,19 +357,21 @@ int oriel_style_streams(const oriel_group *group, uint32_t style, int to)
 
 /* ---- in lanes --------------------------------------------------------------------------- */
 
-static int is_known_in_lane(const heap_style *entry, uint32_t style, int n)
+static int is_known_in_lane(const heap_style *entry, int n)
 {
-    return atomic_load_explicit(&entry->members[style], memory_order_relaxed) >=
-           LANE_KNOWN * (uint32_t)n;
+    uint32_t enough = LANE_KNOWN * (uint32_t)n;
+
+    return atomic_load_explicit(&entry->members[0], memory_order_relaxed) >= enough &&
+           atomic_load_explicit(&entry->members[STYLE_STREAM_OUT], memory_order_relaxed) >= enough;
 }
 
-static uint32_t choose_in_lane(const heap_style *entry, uint32_t row, int n)
+static uint32_t choose_in_lane(const heap_style *entry, uint32_t row, int known)
 {
     uint32_t plain = cost_of(entry, 0);
     uint32_t past = cost_of(entry, STYLE_STREAM_OUT);
     int better = past < plain - plain / FAVOUR;
 
-    if (!is_known_in_lane(entry, 0, n) || !is_known_in_lane(entry, STYLE_STREAM_OUT, n))
+    if (!known)
         better = row % 2 != 0;
     else if (row % LANE_EVERY == LANE_EVERY - 1 &&
              is_tried(better ? plain : past, better ? past : plain, row / LANE_EVERY))
@@ -380,9 +383,11 @@ uint32_t oriel_style_in_lane(const oriel_group *group, oriel_seat *seat, uint64_
                              uint32_t kind, size_t bytes)
 {
     const heap_style *entry = style_of(group, kind | LANE_KIND, bytes, 0);
-    uint32_t style = choose_in_lane(entry, (uint32_t)(call / LANE_ROW), group->n);
+    uint32_t row = (uint32_t)(call / LANE_ROW);
+    int known = is_known_in_lane(entry, group->n);
+    uint32_t style = choose_in_lane(entry, row, known);
 
-    if (call % LANE_ROW >= LANE_ROW - LANE_TIMED)
+    if (call % LANE_ROW >= LANE_ROW - LANE_TIMED && (!known || row % LANE_LOOKS == LANE_LOOKS - 1))
         seat->timed = (lane_timed){.call = call,
                                    .bytes = bytes,
                                    .kind = kind | LANE_KIND,
