@@ -365,6 +365,19 @@ static void last_of_a_row_are_timed(void **state)
     assert_int_equal(seat.timed.call, 2 * LANE_ROW - 1);
 }
 
+static void seldom_timed_once_known(void **state)
+{
+    (void)state;
+    report_lane(0, 1000);
+    report_lane(STYLE_STREAM_OUT, 1200);
+    for (uint64_t row = 0; row < 2 * LANE_EVERY; row++) {
+        uint64_t last = row * LANE_ROW + LANE_ROW - 1;
+
+        store(last, SMALL);
+        assert_int_equal(seat.timed.call == last, row % 8 == 7);
+    }
+}
+
 static void not_past_a_shared_core(void **state)
 {
     (void)state;
@@ -408,6 +421,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(rows_by_turns_in_lanes, set_up, tear_down),
         cmocka_unit_test_setup_teardown(the_other_now_and_then_in_lanes, set_up, tear_down),
         cmocka_unit_test_setup_teardown(last_of_a_row_are_timed, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(seldom_timed_once_known, set_up, tear_down),
         cmocka_unit_test_setup_teardown(not_past_a_shared_core, set_up, tear_down),
     };
 
