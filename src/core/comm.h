@@ -24,9 +24,10 @@ struct oriel_group {
     struct oriel_group *_Atomic here; /* those of this machine, if it spans: see span.c */
     int owned;                        /* freed with the comm, not by oriel_group_destroy */
     int *ranks;
-    int *procs;               /* distinct processes of the members */
-    size_t room;              /* bytes of payload that a lane of the group takes from each member */
-    uint64_t *sequence;       /* ordered calls so far, per local rank of this process */
+    int *procs;         /* distinct processes of the members */
+    size_t room;        /* bytes of payload for which a lane of the group has several places */
+    size_t most;        /* bytes of payload that it takes from each member */
+    uint64_t *sequence; /* ordered calls so far, per local rank of this process */
     struct oriel_seat *seats; /* per local rank: its place in the group's lane */
     struct oriel_group *next; /* in comm->groups */
 };

@@ -103,6 +103,12 @@ static size_t room_of(const oriel_comm *comm, int n)
     return room < most ? room : most;
 }
 
+/* There, what has no room takes several places, for the same reason. */
+static size_t most_of(const oriel_comm *comm, size_t room)
+{
+    return comm->oversubscribed && room > LANE_SMALL ? LANE_BULKS * room : room;
+}
+
 static oriel_group *group_new(oriel_comm *comm, const int *ranks, int n)
 {
     oriel_group *group = oriel_sys_now->alloc(sizeof *group);
@@ -112,6 +118,7 @@ static oriel_group *group_new(oriel_comm *comm, const int *ranks, int n)
     group->comm = comm;
     group->n = n;
     group->room = room_of(comm, n);
+    group->most = most_of(comm, group->room);
     group->ranks = oriel_sys_now->alloc((size_t)n * sizeof *ranks);
     group->procs = oriel_sys_now->alloc((size_t)n * sizeof *ranks);
     group->sequence = oriel_sys_now->alloc((size_t)comm->local_ranks * sizeof *group->sequence);

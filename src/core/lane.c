@@ -74,30 +74,37 @@ static uint64_t done_by(const oriel_seat *seat, uint32_t index)
     return atomic_load_explicit(&seat->lane->member[index].done, memory_order_acquire);
 }
 
-/* How many calls share out the places for such a payload. */
-static uint64_t depth(size_t bytes)
+/* The last call that has used the place of such a payload of `s`. Those that take as many bulks
+ * take turns; any of the others may have used it. */
+static uint64_t place_of(const oriel_seat *seat, uint64_t s, size_t bytes)
 {
-    return bytes <= LANE_SMALL ? LANE_SLOTS : LANE_BULKS;
+    uint32_t bulks = oriel_lane_bulks(seat, bytes);
+    uint64_t depth = bytes <= LANE_SMALL ? LANE_SLOTS : LANE_BULKS / bulks;
+    uint64_t turn = s > depth ? s - depth : 0;
+    uint64_t other = bulks == seat->bulks ? seat->other : seat->bulky;
+
+    return bytes <= LANE_SMALL || turn > other ? turn : other;
 }
 
 int oriel_lane_free(oriel_seat *seat, uint64_t s, size_t bytes)
 {
+    uint64_t place = place_of(seat, s, bytes);
     uint64_t least = UINT64_MAX;
 
-    if (seat->known + depth(bytes) >= s)
+    if (seat->known >= place)
         return 1;
     for (uint32_t i = 0; i < seat->n; i++) {
         uint64_t calls = done_by(seat, i);
         least = calls < least ? calls : least;
     }
     seat->known = least;
-    return least + depth(bytes) >= s;
+    return least >= place;
 }
 
 int oriel_lane_behind(const oriel_seat *seat, uint64_t s, size_t bytes)
 {
     for (uint32_t i = 0; seat->lane != NULL && i < seat->n; i++) {
-        if (done_by(seat, i) + depth(bytes) < s)
+        if (done_by(seat, i) < place_of(seat, s, bytes))
             return (int)i;
     }
     return -1;
@@ -129,10 +136,20 @@ static void arrive(oriel_seat *seat, uint64_t s, const oriel_record *record, uin
     seat->arrived = s > seat->arrived ? s : seat->arrived;
 }
 
+static void count_bulks(oriel_seat *seat, uint64_t s, uint32_t bulks)
+{
+    if (bulks != seat->bulks)
+        seat->other = seat->bulky;
+    seat->bulks = bulks;
+    seat->bulky = s;
+}
+
 /* A call that needs some alone is not compared with all others; what it was shows in
  * later ones. */
-void oriel_lane_arrive(oriel_seat *seat, uint64_t s, const oriel_record *record)
+void oriel_lane_arrive(oriel_seat *seat, uint64_t s, const oriel_record *record, size_t bytes)
 {
+    if (bytes > LANE_SMALL)
+        count_bulks(seat, s, oriel_lane_bulks(seat, bytes));
     seat->history = oriel_mix(seat->history ^ digest_of(record));
     arrive(seat, s, record, seat->history);
 }

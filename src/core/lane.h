@@ -22,7 +22,7 @@ typedef struct lane_slot {
 } lane_slot;
 
 /* Payloads up to LANE_SMALL lie in the slot. Larger ones have bulks of their own, of which
- * there are fewer. */
+ * there are fewer; what does not fit one takes several side by side. */
 enum { LANE_SMALL = HEAP_LANE_SLOT - sizeof(lane_slot), LANE_TURNS_FROM = 4096 };
 
 /* What its owner stores to in every call and others hardly ever read. */
@@ -63,6 +63,9 @@ struct oriel_seat {
     uint64_t history; /* digest of all its calls up to there */
     uint64_t done;    /* calls 1 ... done are completed here */
     uint64_t known;   /* ... and up to here, surely, by every member */
+    uint64_t bulky;   /* the last call with a payload in bulks, ... */
+    uint64_t other;   /* ... the last before it that took another number of them, ... */
+    uint32_t bulks;   /* ... and how many that one took */
     lane_timed timed;
 };
 
@@ -109,23 +112,32 @@ static inline lane_slot *oriel_lane_slot(const oriel_seat *seat, uint64_t s, int
     return (lane_slot *)(void *)(slots + at * HEAP_LANE_SLOT);
 }
 
+/* How many bulks a payload that is not small takes: one, half of them, or all. */
+static inline uint32_t oriel_lane_bulks(const oriel_seat *seat, size_t bytes)
+{
+    if (bytes <= seat->bulk)
+        return 1;
+    return bytes <= LANE_BULKS / 2 * seat->bulk ? LANE_BULKS / 2 : LANE_BULKS;
+}
+
 /* Where the member at `index` keeps its payload of call `s`, if that has at most so many bytes.
  * Those that are not small and need not all of a bulk take turns in it: what others have read
  * lies in their caches and is slow to overwrite. */
 static inline char *oriel_lane_payload(const oriel_seat *seat, uint64_t s, int index, size_t bytes)
 {
-    size_t at = ((size_t)index * LANE_BULKS + s % LANE_BULKS) * seat->bulk;
+    uint32_t bulks = oriel_lane_bulks(seat, bytes);
+    size_t at = ((size_t)index * LANE_BULKS + s * bulks % LANE_BULKS) * seat->bulk;
     size_t step = (bytes + HEAP_LINE - 1) / HEAP_LINE * HEAP_LINE;
 
     if (bytes <= LANE_SMALL)
         return oriel_lane_slot(seat, s, index)->payload;
-    if (bytes >= LANE_TURNS_FROM)
+    if (bytes >= LANE_TURNS_FROM && bulks == 1)
         at += s / LANE_BULKS % (seat->bulk / step) * step;
     return (char *)oriel_lane_slot(seat, 0, (int)seat->n) + at;
 }
 
-/* Arrives at `s`, payload in place. */
-void oriel_lane_arrive(oriel_seat *seat, uint64_t s, const oriel_record *record);
+/* Arrives at `s`, payload of so many bytes in place. */
+void oriel_lane_arrive(oriel_seat *seat, uint64_t s, const oriel_record *record, size_t bytes);
 /* At the second number of a call, which may come after the first of a later one. */
 void oriel_lane_arrive_again(oriel_seat *seat, uint64_t s, const oriel_record *record);
 /* After arriving: looks at the members from scan->at on and stays at who is missing

@@ -11,7 +11,7 @@
 
 #include <string.h>
 
-enum { PIECE = 4 << 20, PAIR_UP_TO = 4 << 20 };
+enum { PIECE = 4 << 20 };
 
 /* A member in place would overwrite what others have yet to read. */
 static int overwrites(const oriel_op *op)
@@ -34,12 +34,27 @@ static struct shown *shown_by(const oriel_request *request, int index)
                                                       sizeof(struct shown));
 }
 
-int oriel_pull_paired(const oriel_request *request)
+void oriel_pull_show(const oriel_request *request)
 {
-    return request->op.kind == ORIEL_KIND_PERMUTE &&
-           request->record.bytes * request->record.n <= PAIR_UP_TO &&
-           request->comm->oversubscribed && oriel_group_reads(request->group);
+    struct shown *mine = shown_by(request, request->index);
+    const void *send = overwrites(&request->op) ? NULL : request->op.send;
+
+    mine->send = (uint64_t)(uintptr_t)send;
+    mine->pull = request->index == 0 &&
+                 oriel_style_pulls(request->group, request->record.kind, request->weight);
 }
+
+int oriel_pull_agreed(const oriel_request *request)
+{
+    const oriel_op *op = &request->op;
+    int all = shown_by(request, 0)->pull != 0;
+
+    for (int i = 0; all && i < request->group->n; i++)
+        all = shown_by(request, i)->send != 0 || oriel_op_destination(op, i) == OP_NOBODY;
+    return all;
+}
+
+/* ---- by a cell ---------------------------------------------------------------------- */
 
 /* What others may read until the end, whatever becomes of `recv`: NULL, no memory. */
 static const void *lasting_send(oriel_request *request)
@@ -56,34 +71,6 @@ static const void *lasting_send(oriel_request *request)
         oriel_copy(request->kept, op->send, bytes);
     return request->kept;
 }
-
-oriel_status oriel_pull_show(oriel_request *request)
-{
-    struct shown *mine = shown_by(request, request->index);
-    const void *send = overwrites(&request->op) ? NULL : request->op.send;
-
-    if (oriel_pull_paired(request)) {
-        send = lasting_send(request);
-        if (send == NULL)
-            return ORIEL_ERR_SYSTEM;
-    }
-    mine->send = (uint64_t)(uintptr_t)send;
-    mine->pull = request->index == 0 &&
-                 oriel_style_pulls(request->group, request->record.kind, request->weight);
-    return ORIEL_OK;
-}
-
-int oriel_pull_agreed(const oriel_request *request)
-{
-    const oriel_op *op = &request->op;
-    int all = shown_by(request, 0)->pull != 0;
-
-    for (int i = 0; all && i < request->group->n; i++)
-        all = shown_by(request, i)->send != 0 || oriel_op_destination(op, i) == OP_NOBODY;
-    return all;
-}
-
-/* ---- by a cell ---------------------------------------------------------------------- */
 
 oriel_status oriel_pull_expose(oriel_request *request)
 {

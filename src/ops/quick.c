@@ -35,14 +35,14 @@ int oriel_quick_fits(const oriel_group *group, const oriel_op *op)
     /* Every member of an all_reduce would read all of everybody's. */
     if (op->kind == ORIEL_KIND_ALL_REDUCE && bytes * (size_t)group->n > MOST_READ)
         return 0;
-    return op->kind != ORIEL_KIND_RAGGED_ALL_TO_ALL && bytes <= group->room &&
+    return op->kind != ORIEL_KIND_RAGGED_ALL_TO_ALL && bytes <= group->most &&
            !(direct && bytes >= DIRECT_FROM) && !better_pulled(group, op);
 }
 
-size_t oriel_quick_brings(const oriel_group *group, const oriel_op *op)
+size_t oriel_quick_brings(const oriel_group *group, const oriel_seat *seat, const oriel_op *op)
 {
     if (op->ragged != NULL)
-        return group->room;
+        return oriel_ragged_brings(group, seat, op);
     return oriel_quick_fits(group, op) ? oriel_op_widest(op, group->n) : 0;
 }
 
@@ -102,9 +102,13 @@ static void store_payload(const oriel_group *group, oriel_seat *seat, uint64_t c
 void oriel_quick_arrive(const oriel_group *group, oriel_seat *seat, uint64_t call,
                         const oriel_op *op, const oriel_record *record)
 {
-    if (record->mode == ORIEL_MODE_LANE)
+    size_t bytes = op->ragged != NULL ? oriel_ragged_brings(group, seat, op) : 0;
+
+    if (record->mode == ORIEL_MODE_LANE) {
+        bytes = oriel_op_widest(op, group->n);
         store_payload(group, seat, call, op);
-    oriel_lane_arrive(seat, call, record);
+    }
+    oriel_lane_arrive(seat, call, record, bytes);
 }
 
 static void take_payloads(const oriel_seat *seat, uint64_t call, const oriel_op *op)
@@ -178,7 +182,8 @@ static int may_run(const oriel_group *group, int local, const oriel_op *op)
            !oriel_comm_aborted(comm) &&
            (op->ragged != NULL ? oriel_ragged_lanes(group, op) : oriel_quick_fits(group, op)) &&
            oriel_lane_free(seat, group->sequence[local],
-                           op->ragged != NULL ? group->room : oriel_op_widest(op, group->n));
+                           op->ragged != NULL ? oriel_ragged_brings(group, seat, op)
+                                              : oriel_op_widest(op, group->n));
 }
 
 /* As oriel_request_order numbers it, and with the record that a request would have. */
@@ -193,7 +198,7 @@ static void arrive(oriel_group *group, oriel_seat *seat, uint64_t call, const or
     }
     oriel_op_record(group, op, record_p);
     oriel_ragged_show(group, seat, call, op);
-    oriel_lane_arrive(seat, call, record_p);
+    oriel_quick_arrive(group, seat, call, op, record_p);
     seat->arrived++; /* the second number is taken */
 }
 

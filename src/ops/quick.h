@@ -9,7 +9,7 @@
  * follows from what they must agree on. */
 int oriel_quick_fits(const oriel_group *group, const oriel_op *op);
 /* Bytes of payload that a member brings to the call's first meeting in the lane. */
-size_t oriel_quick_brings(const oriel_group *group, const oriel_op *op);
+size_t oriel_quick_brings(const oriel_group *group, const oriel_seat *seat, const oriel_op *op);
 /* Arrives at `call`, with the payload where the record's mode says so. */
 void oriel_quick_arrive(const oriel_group *group, oriel_seat *seat, uint64_t call,
                         const oriel_op *op, const oriel_record *record);

@@ -65,6 +65,8 @@ enum ragged_view {
 /* Whether the members show each other in the lane what they send: follows from what
  * they must agree on. */
 int oriel_ragged_lanes(const oriel_group *group, const oriel_op *op);
+/* Bytes of payload that a member brings then, at most. */
+size_t oriel_ragged_brings(const oriel_group *group, const oriel_seat *seat, const oriel_op *op);
 /* Before arriving. */
 void oriel_ragged_show(const oriel_group *group, oriel_seat *seat, uint64_t call,
                        const oriel_op *op);

@@ -28,7 +28,8 @@ enum {
     WANTS_PULL = 4,
     ROWS_APART = 8,
     IN_BRIEF = 16,
-    IN_FULL = 32
+    IN_FULL = 32,
+    BULKS_AT = 8 /* bits from here on: how many bulks rows that are apart take */
 };
 
 /* An entry for each slice and member, all in brief or none; then the rows for all others, in
@@ -90,7 +91,8 @@ static inline char *rows_of(const oriel_seat *seat, uint64_t call, int index, st
                             int slices)
 {
     if (shown->flags & ROWS_APART)
-        return oriel_lane_payload(seat, call, index, seat->bulk);
+        return oriel_lane_payload(seat, call, index,
+                                  (size_t)(shown->flags >> BULKS_AT) * seat->bulk);
     return (char *)shown + head_bytes((int)seat->n, slices, shown->flags);
 }
 
@@ -172,16 +174,33 @@ static uint32_t put_entries(const oriel_ragged *r, int entries, struct shown *mi
     return (sizes | offsets) > UINT32_MAX ? 0 : IN_FULL;
 }
 
-/* How a member with so many bytes of rows shows them. */
-static uint32_t way_of(const oriel_group *group, size_t bytes, int slices, uint32_t flags)
+/* How a member with so many bytes of rows for others shows them. */
+static uint32_t way_of(const oriel_group *group, const oriel_seat *seat, size_t bytes, int slices,
+                       uint32_t flags)
 {
     size_t head = head_bytes(group->n, slices, flags);
 
     if (head + bytes <= LANE_SMALL)
         return SHOWS_ROWS;
-    if (most_bytes(group->n, slices) <= LANE_SMALL)
-        return bytes <= group->room ? SHOWS_ROWS | ROWS_APART : SHOWS_ADDRESS;
-    return bytes <= group->room - head ? SHOWS_ROWS : SHOWS_ADDRESS;
+    if (most_bytes(group->n, slices) > LANE_SMALL)
+        return bytes <= group->room - head ? SHOWS_ROWS : SHOWS_ADDRESS;
+    if (bytes > group->most)
+        return SHOWS_ADDRESS;
+    return SHOWS_ROWS | ROWS_APART | oriel_lane_bulks(seat, bytes) << BULKS_AT;
+}
+
+/* The rows are counted only where that may matter: small calls have no time for it. */
+size_t oriel_ragged_brings(const oriel_group *group, const oriel_seat *seat, const oriel_op *op)
+{
+    const oriel_ragged *r = op->ragged;
+    size_t bytes;
+
+    if (group->most == group->room || most_bytes(group->n, r->slices) > LANE_SMALL)
+        return group->room;
+    bytes = oriel_ragged_sent(op, group->n);
+    for (int i = seat->index * r->slices; i < (seat->index + 1) * r->slices; i++)
+        bytes -= (size_t)r->send_sizes[i] * oriel_op_block(op);
+    return bytes > group->room && bytes <= group->most ? bytes : group->room;
 }
 
 void oriel_ragged_show(const oriel_group *group, oriel_seat *seat, uint64_t call,
@@ -199,7 +218,7 @@ void oriel_ragged_show(const oriel_group *group, oriel_seat *seat, uint64_t call
         return;
     for (int i = seat->index * r->slices; i < (seat->index + 1) * r->slices; i++)
         rows -= (size_t)r->send_sizes[i]; /* what stays here */
-    mine->flags |= (uint16_t)way_of(group, rows * oriel_op_block(op), r->slices, flags);
+    mine->flags |= (uint16_t)way_of(group, seat, rows * oriel_op_block(op), r->slices, flags);
     dst = rows_of(seat, call, seat->index, mine, r->slices);
     if (mine->flags & SHOWS_ROWS) {
         style = oriel_style_store(group, seat, call, (uint32_t)op->kind, rows * oriel_op_block(op));

@@ -75,7 +75,7 @@ void oriel_request_order(oriel_request *request)
         return;
     request->state = REQUEST_QUEUE;
     request->wide = !oriel_quick_fits(request->group, &request->op);
-    request->brings = oriel_quick_brings(request->group, &request->op);
+    request->brings = oriel_quick_brings(request->group, request->seat, &request->op);
     request->group->sequence[local] += (uint64_t)request->wide;
 }
 
@@ -221,23 +221,6 @@ static oriel_status succeed(oriel_request *request)
     return ORIEL_OK;
 }
 
-/* Whom a call that has just arrived waits for: in pairs, first who has something for this
- * member, then who reads what it has. */
-static lane_scan whom(const oriel_request *request, enum request_state state)
-{
-    const oriel_op *op = &request->op;
-    int to;
-
-    if (!request->wide)
-        return oriel_quick_scan(request->seat, op);
-    if (!oriel_pull_paired(request))
-        return oriel_lane_all(request->seat);
-    if (state == REQUEST_SHOWN)
-        return oriel_quick_scan(request->seat, op);
-    to = oriel_op_destination(op, request->index);
-    return oriel_lane_one(to == request->index ? OP_NOBODY : to);
-}
-
 static void arrive(oriel_request *request, enum request_state state)
 {
     if (request->call == request->key.count)
@@ -247,24 +230,17 @@ static void arrive(oriel_request *request, enum request_state state)
         oriel_lane_arrive_again(request->seat, request->call, &request->record);
     if (oriel_op_rooted(&request->op))
         oriel_group_ring(request->group);
-    request->scan = whom(request, state);
+    request->scan = request->wide ? oriel_lane_all(request->seat)
+                                  : oriel_quick_scan(request->seat, &request->op);
     request->state = state;
 }
 
-static oriel_status show(oriel_request *request)
+static void show(const oriel_request *request)
 {
-    oriel_status st;
-
-    if (request->op.ragged != NULL) {
-        if (oriel_ragged_lanes(request->group, &request->op))
-            oriel_ragged_show(request->group, request->seat, request->call, &request->op);
-        return ORIEL_OK;
-    }
-    st = oriel_pull_show(request);
-    if (st != ORIEL_OK)
-        oriel_comm_abort(request->comm, st, request->rank, request->comm->process, "rank %d: %s",
-                         request->rank, oriel_last_error());
-    return st;
+    if (request->op.ragged == NULL)
+        oriel_pull_show(request);
+    else if (oriel_ragged_lanes(request->group, &request->op))
+        oriel_ragged_show(request->group, request->seat, request->call, &request->op);
 }
 
 static oriel_status queue(oriel_request *request)
@@ -282,8 +258,7 @@ static oriel_status queue(oriel_request *request)
     if (seat->lane == NULL) {
         request->state = REQUEST_ENTER;
     } else if (request->wide) {
-        if (show(request) != ORIEL_OK)
-            return revoked(request);
+        show(request);
         arrive(request, REQUEST_SHOWN);
         seat->arrived++; /* the second number is taken */
     } else {
@@ -327,7 +302,7 @@ static oriel_status lane(oriel_request *request)
         return st;
     if (!request->wide)
         oriel_quick_consume(request->group, request->seat, request->call, &request->op);
-    else if (!oriel_pull_paired(request))
+    else
         report(request, STYLE_PULL);
     return succeed(request);
 }
@@ -364,8 +339,7 @@ static oriel_status shown(oriel_request *request)
     request->moving = oriel_now();
     if (request->op.ragged != NULL)
         return shown_ragged(request);
-    request->state =
-        oriel_pull_paired(request) || oriel_pull_agreed(request) ? REQUEST_READ : REQUEST_ENTER;
+    request->state = oriel_pull_agreed(request) ? REQUEST_READ : REQUEST_ENTER;
     return ORIEL_OK;
 }
 
@@ -373,8 +347,6 @@ static oriel_status read_others(oriel_request *request)
 {
     oriel_status st = request->gathered == 0 ? oriel_pull_lane(request) : ORIEL_OK;
 
-    /* What was read is good if nobody had failed by then. */
-    atomic_thread_fence(memory_order_acquire);
     if (st == ORIEL_IN_PROGRESS || oriel_comm_aborted(request->comm))
         return idle(request);
     if (st != ORIEL_OK) {

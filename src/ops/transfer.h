@@ -56,14 +56,9 @@ void oriel_staged_expose(oriel_request *request);
 /* By a cell: as oriel_transfer_expose and oriel_transfer_step. */
 oriel_status oriel_pull_expose(oriel_request *request);
 oriel_status oriel_pull_step(oriel_request *request);
-/* By the lane: before arriving (ORIEL_ERR_SYSTEM: no memory); once all have; then reads
- * all, once. ORIEL_IN_PROGRESS: somebody is gone; another failure has revoked the
- * comm. */
-oriel_status oriel_pull_show(oriel_request *request);
-/* Whether a permutation's members wait for their sources and destinations alone: where
- * ranks share cores, meetings of all cost more than the best style saves, up to a size.
- * The same on all. */
-int oriel_pull_paired(const oriel_request *request);
+/* By the lane: before arriving; once all have; then reads all, once. ORIEL_IN_PROGRESS:
+ * somebody is gone; another failure has revoked the comm. */
+void oriel_pull_show(const oriel_request *request);
 int oriel_pull_agreed(const oriel_request *request);
 oriel_status oriel_pull_lane(oriel_request *request);
 

@@ -40,8 +40,11 @@ static void around_lanes(oriel_comm *comm, int rank)
     oriel_group *world = oriel_comm_world(comm);
     size_t n = (size_t)comm->size;
     size_t room = world->room;
+    size_t most = world->most;
     size_t list[] = {(32 << 10) + 1, room / n, room / n + 1,    room - 7,
-                     room,           room + 1, (512 << 10) / n, (512 << 10) / n + 1};
+                     room,           room + 1, (512 << 10) / n, (512 << 10) / n + 1,
+                     2 * room,       most / n, 2 * room + 1,    most / n + 1,
+                     room + 1,       most,     (32 << 10) + 1,  most + 1};
     unsigned seed = 0;
 
     for (int kind = 1; kind < ORIEL_KIND_BARRIER; kind++) {
@@ -61,7 +64,14 @@ static void ragged(oriel_comm *comm, int rank)
 {
     oriel_group *world = oriel_comm_world(comm);
     size_t n = (size_t)comm->size;
-    size_t list[] = {0, 3, world->room / n / 9, world->room / n / 3, world->room};
+    size_t list[] = {0,
+                     3,
+                     world->room / n / 9,
+                     world->room / n / 3,
+                     world->most / n / 3,
+                     world->room,
+                     world->most / n / 9,
+                     world->most};
     unsigned seed = 0;
 
     for (int lone = 0; lone <= comm->size; lone++) {
@@ -87,13 +97,13 @@ static void ragged(oriel_comm *comm, int rank)
 }
 
 /* Several at once, waited for in an order that differs between ranks. */
-static void in_flight(oriel_comm *comm, int rank, unsigned round)
+static void in_flight(oriel_comm *comm, int rank, unsigned round, size_t most)
 {
     enum { FLIGHTS = 7 };
     family_flight flights[FLIGHTS];
 
     for (unsigned i = 0; i < FLIGHTS; i++) {
-        family_call call = family_random(round * FLIGHTS + i, 20000);
+        family_call call = family_random(round * FLIGHTS + i, most);
         family_start(&flights[i], oriel_comm_world(comm), rank, &call);
     }
     for (int i = 0; i < FLIGHTS; i++)
@@ -107,6 +117,8 @@ static void body(oriel_comm *comm, int rank, void *arg)
     if (plan->lanes) {
         around_lanes(comm, rank);
         ragged(comm, rank);
+        for (unsigned round = 0; round < 20; round++)
+            in_flight(comm, rank, round, oriel_comm_world(comm)->most / 16);
     } else {
         edges(comm, rank);
     }
@@ -115,7 +127,7 @@ static void body(oriel_comm *comm, int rank, void *arg)
         family_check(oriel_comm_world(comm), rank, &call);
     }
     for (unsigned round = 0; round < (unsigned)plan->calls / 20; round++)
-        in_flight(comm, rank, round);
+        in_flight(comm, rank, round, 20000);
 }
 
 int main(int argc, char **argv)

@@ -55,7 +55,9 @@ static enum lane_view look(int i, uint64_t s)
 static void payloads_lie_apart(void **state)
 {
     size_t room = oriel_lane_room_for(&comm->heap, RANKS);
-    const size_t bytes[] = {LANE_SMALL + 1, LANE_TURNS_FROM - 1, LANE_TURNS_FROM, 5000, room};
+    const size_t bytes[] = {
+        LANE_SMALL + 1, LANE_TURNS_FROM - 1, LANE_TURNS_FROM, 5000, room, room + 1,
+        2 * room,       2 * room + 1,        4 * room};
 
     (void)state;
     sit();
@@ -64,10 +66,12 @@ static void payloads_lie_apart(void **state)
 
         for (uint64_t s = 0; s < 300; s++) {
             for (int i = 0; i < RANKS; i++) {
-                char *begin = first + ((size_t)i * LANE_BULKS + s % LANE_BULKS) * room;
+                size_t bulks = oriel_lane_bulks(&seats[0], bytes[b]);
+                char *begin = first + ((size_t)i * LANE_BULKS + s * bulks % LANE_BULKS) * room;
                 char *at = oriel_lane_payload(&seats[(size_t)(i + 1) % RANKS], s, i, bytes[b]);
 
-                CHECK(at >= begin && at + bytes[b] <= begin + room, "call %d of %d", (int)s, i);
+                CHECK(at >= begin && at + bytes[b] <= begin + bulks * room, "call %d of %d", (int)s,
+                      i);
             }
         }
     }
@@ -79,7 +83,7 @@ static void full_only_when_all_are_there(void **state)
     sit();
     for (int i = 0; i < RANKS; i++) {
         assert_int_equal(look(0, 1), LANE_WAITING);
-        oriel_lane_arrive(&seats[i], 1, &record);
+        oriel_lane_arrive(&seats[i], 1, &record, 8);
     }
     for (int i = 0; i < RANKS; i++)
         assert_int_equal(look(i, 1), LANE_FULL);
@@ -91,11 +95,11 @@ static void a_sealed_call_never_fills(void **state)
 {
     (void)state;
     sit();
-    oriel_lane_arrive(&seats[0], 1, &record);
-    oriel_lane_arrive(&seats[2], 1, &record);
+    oriel_lane_arrive(&seats[0], 1, &record, 8);
+    oriel_lane_arrive(&seats[2], 1, &record, 8);
     assert_true(oriel_lane_seal(&seats[0], 1));
     assert_true(oriel_lane_seal(&seats[2], 1));
-    oriel_lane_arrive(&seats[1], 1, &record);
+    oriel_lane_arrive(&seats[1], 1, &record, 8);
     assert_int_equal(look(1, 1), LANE_REVOKED);
     assert_int_equal(look(0, 1), LANE_REVOKED);
     assert_int_equal(look(2, 1), LANE_REVOKED);
@@ -110,14 +114,14 @@ static void differing_records_are_seen_by_all(void **state)
     sit();
     scan = oriel_lane_all(&seats[0]);
     other.bytes = 16;
-    oriel_lane_arrive(&seats[0], 1, &record);
-    oriel_lane_arrive(&seats[1], 1, &other);
+    oriel_lane_arrive(&seats[0], 1, &record, 8);
+    oriel_lane_arrive(&seats[1], 1, &other, 8);
     assert_int_equal(oriel_lane_look(&seats[0], 1, &scan), LANE_MISMATCH);
     assert_int_equal(scan.at, 1);
     assert_int_equal(oriel_lane_record(&seats[0], 1, scan.at)->bytes, 16);
     assert_int_equal(oriel_lane_differs(&seats[0], 1), 1);
     assert_int_equal(oriel_lane_differs(&seats[1], 1), 0);
-    oriel_lane_arrive(&seats[2], 1, &record);
+    oriel_lane_arrive(&seats[2], 1, &record, 8);
     assert_int_equal(oriel_lane_differs(&seats[2], 1), 1);
     assert_int_equal(look(1, 1), LANE_MISMATCH);
 }
@@ -129,15 +133,15 @@ static void one_is_enough(void **state)
 
     (void)state;
     sit();
-    oriel_lane_arrive(&seats[0], 1, &record);
+    oriel_lane_arrive(&seats[0], 1, &record, 8);
     scan = oriel_lane_one(1);
     assert_int_equal(oriel_lane_look(&seats[0], 1, &scan), LANE_WAITING);
-    oriel_lane_arrive(&seats[1], 1, &record);
+    oriel_lane_arrive(&seats[1], 1, &record, 8);
     assert_int_equal(oriel_lane_look(&seats[0], 1, &scan), LANE_FULL);
     scan = oriel_lane_one(-1);
     assert_int_equal(oriel_lane_look(&seats[1], 1, &scan), LANE_FULL);
     assert_true(oriel_lane_seal(&seats[1], 1)); /* the third has not come */
-    oriel_lane_arrive(&seats[2], 1, &record);
+    oriel_lane_arrive(&seats[2], 1, &record, 8);
     scan = oriel_lane_one(1);
     assert_int_equal(oriel_lane_look(&seats[2], 1, &scan), LANE_REVOKED);
 }
@@ -150,7 +154,7 @@ static void nobody_is_lapped(void **state)
     for (uint64_t s = 1; s <= LANE_SLOTS; s++) {
         for (int i = 0; i < RANKS; i++) {
             assert_true(oriel_lane_free(&seats[i], s, 8));
-            oriel_lane_arrive(&seats[i], s, &record);
+            oriel_lane_arrive(&seats[i], s, &record, 8);
         }
     }
     for (int i = 0; i < RANKS - 1; i++) {
@@ -195,7 +199,7 @@ static void words_carry_the_credit(void **state)
     for (uint64_t s = 1; s <= 20; s++) {
         for (int i = 0; i < RANKS; i++) {
             assert_true(seats[i].known + LANE_SLOTS >= s);
-            oriel_lane_arrive(&seats[i], s, &record);
+            oriel_lane_arrive(&seats[i], s, &record, 8);
         }
         for (int i = 0; i < RANKS; i++) {
             assert_int_equal(look(i, s), LANE_FULL);
@@ -227,7 +231,7 @@ static void large_payloads_have_fewer_places(void **state)
     sit();
     for (uint64_t s = 1; s <= LANE_BULKS + 1; s++) {
         for (int i = 0; i < RANKS; i++)
-            oriel_lane_arrive(&seats[i], s, &record);
+            oriel_lane_arrive(&seats[i], s, &record, 8);
         for (int i = 1; i < RANKS; i++)
             oriel_lane_complete(&seats[i], s);
     }
@@ -243,6 +247,46 @@ static void large_payloads_have_fewer_places(void **state)
                 oriel_lane_payload(&seats[0], 0, 0, large));
     assert_true(oriel_lane_payload(&seats[0], LANE_BULKS - 1, RANKS - 1, large) + seats[0].bulk <=
                 (char *)seats[0].lane + comm->heap.header->lane_bytes);
+}
+
+/* All others have completed everything, seats[0] nothing. */
+static void arrive_with(uint64_t s, size_t bytes)
+{
+    for (int i = 0; i < RANKS; i++)
+        oriel_lane_arrive(&seats[i], s, &record, bytes);
+    for (int i = 1; i < RANKS; i++)
+        oriel_lane_complete(&seats[i], s);
+}
+
+/* Where a payload lies another number of bulks was taken before: it waits for all of them. */
+static void payloads_of_other_sizes_wait(void **state)
+{
+    size_t bulk;
+
+    (void)state;
+    sit();
+    bulk = seats[0].bulk;
+    arrive_with(1, bulk);
+    arrive_with(2, 8);
+    assert_true(oriel_lane_free(&seats[1], 3, bulk));
+    assert_true(oriel_lane_free(&seats[1], 3, 8));
+    assert_false(oriel_lane_free(&seats[1], 3, 2 * bulk));
+    assert_false(oriel_lane_free(&seats[1], 3, 4 * bulk));
+    assert_int_equal(oriel_lane_behind(&seats[1], 3, 4 * bulk), 0);
+    oriel_lane_complete(&seats[0], 1);
+    assert_false(oriel_lane_free(&seats[1], 3, 4 * bulk)); /* it follows call 2 */
+    assert_true(oriel_lane_free(&seats[1], 3, 2 * bulk));
+    arrive_with(3, 2 * bulk);
+    assert_false(oriel_lane_free(&seats[1], 4, bulk));
+    oriel_lane_complete(&seats[0], 2);
+    assert_true(oriel_lane_free(&seats[1], 4, 2 * bulk));
+    arrive_with(4, 2 * bulk);
+    assert_false(oriel_lane_free(&seats[1], 5, 2 * bulk));
+    assert_false(oriel_lane_free(&seats[1], 5, bulk));
+    oriel_lane_complete(&seats[0], 3);
+    assert_true(oriel_lane_free(&seats[1], 5, 2 * bulk));
+    assert_false(oriel_lane_free(&seats[1], 5, bulk));
+    assert_true(oriel_lane_free(&seats[1], 5, 8));
 }
 
 static void no_lane_where_there_is_no_room(void **state)
@@ -263,6 +307,43 @@ static uint64_t value_of(uint64_t s, int member)
     return s * 1000003 + (uint64_t)member;
 }
 
+static size_t size_of(const oriel_seat *seat, uint64_t s)
+{
+    const size_t sizes[] = {8,
+                            LANE_SMALL,
+                            LANE_SMALL + 1,
+                            seat->bulk / 3,
+                            seat->bulk,
+                            seat->bulk + 8,
+                            LANE_BULKS / 2 * seat->bulk,
+                            LANE_BULKS * seat->bulk};
+
+    return sizes[value_of(s / 7, 0) % 8];
+}
+
+/* At both ends of a payload, and where others may begin. */
+static void stamp(const oriel_seat *seat, uint64_t s)
+{
+    size_t bytes = size_of(seat, s);
+    char *at = oriel_lane_payload(seat, s, seat->index, bytes);
+    uint64_t value = value_of(s, seat->index);
+
+    for (size_t i = 0; i < bytes; i += seat->bulk)
+        memcpy(at + i, &value, 8);
+    memcpy(at + bytes - 8, &value, 8);
+}
+
+static void check_stamps(const oriel_seat *seat, uint64_t s, int member)
+{
+    size_t bytes = size_of(seat, s);
+    const char *at = oriel_lane_payload(seat, s, member, bytes);
+    uint64_t value = value_of(s, member);
+
+    for (size_t i = 0; i < bytes; i += seat->bulk)
+        CHECK(memcmp(at + i, &value, 8) == 0, "call %d of member %d", (int)s, member);
+    CHECK(memcmp(at + bytes - 8, &value, 8) == 0, "call %d of member %d", (int)s, member);
+}
+
 /* Keeps up to `deep` calls in flight and checks every payload. */
 static void *member_run(void *arg)
 {
@@ -272,21 +353,18 @@ static void *member_run(void *arg)
     uint64_t deep = seat->index == 0 ? 1 : DEEP;
 
     while (ended < CALLS) {
-        if (begun < CALLS && begun - ended < deep && oriel_lane_free(seat, begun + 1, 8)) {
-            uint64_t value = value_of(++begun, seat->index);
-            memcpy(oriel_lane_payload(seat, begun, seat->index, 8), &value, 8);
-            oriel_lane_arrive(seat, begun, &record);
+        if (begun < CALLS && begun - ended < deep &&
+            oriel_lane_free(seat, begun + 1, size_of(seat, begun + 1))) {
+            stamp(seat, ++begun);
+            oriel_lane_arrive(seat, begun, &record, size_of(seat, begun));
         }
         if (begun == ended || look(seat->index, ended + 1) != LANE_FULL) {
             oriel_relax(1);
             continue;
         }
         ended++;
-        for (int i = 0; i < RANKS; i++) {
-            uint64_t got;
-            memcpy(&got, oriel_lane_payload(seat, ended, i, 8), 8);
-            CHECK(got == value_of(ended, i), "call %d of member %d", (int)ended, i);
-        }
+        for (int i = 0; i < RANKS; i++)
+            check_stamps(seat, ended, i);
         oriel_lane_complete(seat, ended);
     }
     return NULL;
@@ -309,7 +387,7 @@ static void *late_run(void *arg)
 {
     enum lane_view *view = arg;
 
-    oriel_lane_arrive(&seats[1], 1, &record);
+    oriel_lane_arrive(&seats[1], 1, &record, 8);
     *view = look(1, 1);
     return NULL;
 }
@@ -323,8 +401,8 @@ static void seal_against_arrival(void **state)
         int sealed;
 
         sit();
-        oriel_lane_arrive(&seats[0], 1, &record);
-        oriel_lane_arrive(&seats[2], 1, &record);
+        oriel_lane_arrive(&seats[0], 1, &record, 8);
+        oriel_lane_arrive(&seats[2], 1, &record, 8);
         assert_int_equal(pthread_create(&thread, NULL, late_run, &late), 0);
         sealed = oriel_lane_seal(&seats[0], 1);
         pthread_join(thread, NULL);
@@ -363,6 +441,7 @@ int main(void)
         cmocka_unit_test(threads_see_every_payload),
         cmocka_unit_test(seal_against_arrival),
         cmocka_unit_test(large_payloads_have_fewer_places),
+        cmocka_unit_test(payloads_of_other_sizes_wait),
         cmocka_unit_test(no_lane_where_there_is_no_room),
     };
 
