@@ -97,10 +97,10 @@ static void find_seats(oriel_group *group)
  * best; where not, the fewest meetings are best. */
 static size_t room_of(const oriel_comm *comm, int n)
 {
-    size_t most = comm->oversubscribed ? HEAP_LANE_ROOM : HEAP_LANE_ROOM / 8;
+    size_t most = HEAP_LANE_ROOM / 8;
     size_t room = oriel_lane_room_for(&comm->heap, n);
 
-    return room < most ? room : most;
+    return room < most || comm->oversubscribed ? room : most;
 }
 
 /* There, what has no room takes several places, for the same reason. */

@@ -21,6 +21,9 @@ size_t oriel_lane_room_for(const oriel_heap *heap, int n)
     if (heap->header->num_lanes == 0 || heap->header->lane_bytes <= slots)
         return 0;
     bulk = (heap->header->lane_bytes - slots) / ((size_t)n * LANE_BULKS) / HEAP_LINE * HEAP_LINE;
+    if (bulk >
+        HEAP_LANE_ROOM) /* a part of the world: what all such groups use should fit a cache */
+        bulk = HEAP_LANE_ROOM;
     return bulk > LANE_SMALL ? bulk : LANE_SMALL;
 }
 

@@ -1,7 +1,6 @@
-/* Calls in a lane that need one member alone: small ones whose data has a source
- * (oriel_lane_one in src/core/lane.c, src/ops/quick.c), and permute in pairs, which
- * reads its source's memory and takes two numbers (oriel_pull_paired in
- * src/ops/pull.c, read_others in src/ops/request.c).
+/* Calls in a lane that need one member alone, whose data has a source (oriel_lane_one in
+ * src/core/lane.c, src/ops/quick.c); and payloads of different sizes, of which large ones
+ * take all places at once (place_of in src/core/lane.c).
  *
  * The conventions are those of lane.pml. There is no agreement here: who has its part
  * may succeed while another fails. What is left: nobody succeeds with anything but its
@@ -16,7 +15,7 @@
 #define OPS 3           /* calls, counted from 1 */
 #endif
 #ifndef D
-#define D 2             /* slots */
+#define D 2             /* slots, and as many places for payloads: 1 to 3 */
 #endif
 #ifndef RING
 #define RING 0          /* 0: member 0 gives to 1, that to 2; 1: the last to 0, too; ... */
@@ -24,8 +23,8 @@
 #ifndef BROADCAST
 #define BROADCAST 0     /* ... 1: member 0 gives to all */
 #endif
-#ifndef PAIRED
-#define PAIRED 0        /* 1: the data is read out of the source's memory */
+#ifndef WHOLE
+#define WHOLE 0         /* bit s-1: the payload of call s takes all places */
 #endif
 #ifndef DEATHS
 #define DEATHS 0        /* 1: the first member may die, anywhere */
@@ -57,12 +56,8 @@
 #define ENTRY_CHECKS_ABORT      8
 #define WAIT_POLLS_ABORT        9
 #define WAIT_HAS_DEADLINE       10
-#define READ_BEFORE_SECOND      11
-#define ABORT_READ_AFTER_MEMORY 12
-#define ABORT_BEFORE_RETURN     13
-#define SUCCESS_NEEDS_READER    14
-#define IN_PLACE_SHOWS_A_COPY   15
-#define NOTHING_READ_OF_THE_DEAD 16
+#define WHOLE_WAITS_FOR_ALL     11
+#define PART_WAITS_FOR_WHOLE    12
 
 #define GOOD   8        /* as in cell.pml */
 #define FAILED 9
@@ -71,7 +66,6 @@
 typedef Slot {
     byte seq;           /* the word */
     byte record;
-    byte payload;       /* the call's data, or where it is */
 }
 
 typedef Seal {
@@ -80,9 +74,9 @@ typedef Seal {
 }
 
 Slot slot[N * D];
+byte place[N * D];      /* the call whose data it holds, or a part of that */
 Seal seal[D];
 byte completed[N];
-byte memory[N];         /* the call that the member's own memory holds the data of */
 bit aborted;            /* the comm's abort word */
 
 bit dead[N];
@@ -94,7 +88,6 @@ bit g_failed;           /* a failure has been returned to somebody */
 #define SOURCE                                                                 \
     (BROADCAST -> (me == 0 -> NOBODY : 0) :                                    \
                   (me > 0 -> me - 1 : (RING -> N - 1 : NOBODY)))
-#define READER (me < N - 1 -> me + 1 : (RING -> 0 : NOBODY))
 
 #define IS_THERE(j, s) (WORD(j, s).seq == s)
 #define IS_LIKE(j, s)  (WORD(j, s).record == RECORD(me, s) || !KEEPS(RECORDS_ARE_COMPARED))
@@ -102,9 +95,15 @@ bit g_failed;           /* a failure has been returned to somebody */
 #define MISSING        (who != NOBODY && !IS_THERE(who % N, s))
 #define REVOKED(s)     (seal[(s) % D].seq == s && seal[(s) % D].revoked)
 
-#define HAS_READ(j, s) (completed[j] + D >= s)
+/* The call that all must have completed before s is written. */
+#define IS_WHOLE(s) ((WHOLE >> ((s) - 1)) & 1)
+#define TURN(s)     (s <= D -> 0 : s - D)
+#define LAST_USE(s)                                                            \
+    (IS_WHOLE(s) && KEEPS(WHOLE_WAITS_FOR_ALL) -> s - 1 :                      \
+     (whole > TURN(s) && KEEPS(PART_WAITS_FOR_WHOLE) -> whole : TURN(s)))
+#define HAS_READ(j, s) (completed[j] >= LAST_USE(s))
 #define ROOM(s)                                                                \
-    (s <= D || !KEEPS(WRITE_WAITS_FOR_ROOM) ||                                 \
+    (!KEEPS(WRITE_WAITS_FOR_ROOM) ||                                           \
      HAS_READ(0, s) && HAS_READ(1, s) && HAS_READ(N - 1, s) ||                 \
      !KEEPS(ROOM_ASKS_ALL) && HAS_READ(me, s))
 
@@ -112,6 +111,21 @@ bit g_failed;           /* a failure has been returned to somebody */
 #define GIVES_UP    (POLLS_ABORT || DEADLINES && KEEPS(WAIT_HAS_DEADLINE))
 
 /* ---- steps ---------------------------------------------------------------- */
+
+inline lane_write()
+{
+    d_step {
+        WORD(me, s).record = RECORD(me, s);
+        place[me * D + s % D] = s;
+        if
+        :: IS_WHOLE(s) ->
+           place[me * D + (s + 1) % D] = s;
+           place[me * D + (s + 2) % D] = s;
+           whole = s
+        :: else
+        fi
+    }
+}
 
 /* Waits for room and arrives; or gives up and touches nothing. */
 inline lane_arrive()
@@ -122,7 +136,7 @@ inline lane_arrive()
        :: KEEPS(PAYLOAD_BEFORE_ARRIVE)
        :: else -> WORD(me, s).seq = s
        fi;
-       d_step { WORD(me, s).record = RECORD(me, s); WORD(me, s).payload = s };
+       lane_write();
        WORD(me, s).seq = s
     :: atomic { !ROOM(s) && GIVES_UP -> state = FAILED }
     fi
@@ -152,14 +166,16 @@ inline lane_read()
     d_step {
         if
         :: SOURCE != NOBODY ->
-           assert(WORD(SOURCE % N, s).payload == s && IS_THERE(SOURCE % N, s));
+           assert(place[SOURCE % N * D + s % D] == s && IS_THERE(SOURCE % N, s));
+           assert(!IS_WHOLE(s) || place[SOURCE % N * D + (s + 1) % D] == s &&
+                                  place[SOURCE % N * D + (s + 2) % D] == s);
            assert(WORD(SOURCE % N, s).record == RECORD(me, s))
         :: else
         fi
     }
 }
 
-inline small_run()
+inline call_run()
 {
     lane_arrive();
     if
@@ -173,75 +189,12 @@ inline small_run()
     fi
 }
 
-/* Of the dead the system gives nothing; their end will be noticed. One step: every
- * piece is read before the look at the abort word. */
-inline pair_read()
-{
-    if
-    :: SOURCE == NOBODY
-    :: atomic { SOURCE != NOBODY && (!dead[SOURCE % N] || !KEEPS(NOTHING_READ_OF_THE_DEAD)) ->
-                g_wrong = memory[SOURCE % N] != s || dead[SOURCE % N] }
-    :: atomic { SOURCE != NOBODY && dead[SOURCE % N] && KEEPS(NOTHING_READ_OF_THE_DEAD) &&
-                GIVES_UP -> state = FAILED }
-    fi;
-    if /* what it got lies where its own was */
-    :: KEEPS(IN_PLACE_SHOWS_A_COPY)
-    :: else -> memory[me] = 0
-    fi;
-    if
-    :: aborted && KEEPS(ABORT_READ_AFTER_MEMORY) -> state = FAILED
-    :: else
-    fi
-}
-
-inline pair_second()
-{
-    s++;
-    lane_arrive();
-    s--
-}
-
-inline pair_run()
-{
-    memory[me] = s;
-    lane_arrive();
-    if
-    :: state != FAILED && KEEPS(SUCCESS_NEEDS_SOURCE) -> who = SOURCE; lane_wait()
-    :: else
-    fi;
-    if
-    :: state != FAILED && !KEEPS(READ_BEFORE_SECOND) -> pair_second()
-    :: else
-    fi;
-    if
-    :: state != FAILED -> pair_read()
-    :: else
-    fi;
-    if
-    :: state != FAILED && KEEPS(READ_BEFORE_SECOND) -> pair_second()
-    :: else
-    fi;
-    s++;
-    if
-    :: state != FAILED && KEEPS(SUCCESS_NEEDS_READER) -> who = READER; lane_wait()
-    :: else
-    fi;
-    if
-    :: state != FAILED -> completed[me] = s
-    :: else
-    fi
-}
-
-/* The memory is the caller's again. */
 inline call_return()
 {
     d_step {
-        memory[me] = 0;
-        assert(state == FAILED || !g_wrong);
         assert(state == FAILED || !g_late);
         assert(state == GOOD || FAULTS);
         g_failed = g_failed || state == FAILED;
-        g_wrong = 0;
         g_late = 0;
         who = 0
     }
@@ -251,32 +204,27 @@ inline call_fail()
 {
     if
     :: !KEEPS(FAILURE_ABORTS_COMM) -> call_return()
-    :: KEEPS(FAILURE_ABORTS_COMM) && KEEPS(ABORT_BEFORE_RETURN) -> aborted = 1; call_return()
-    :: !KEEPS(ABORT_BEFORE_RETURN) -> call_return(); aborted = 1
+    :: KEEPS(FAILURE_ABORTS_COMM) -> aborted = 1; call_return()
     fi
 }
 
 proctype member(byte me)
 {
-    byte s, state, who;
-    bit g_wrong, g_late;
+    byte s, state, who, whole;
+    bit g_late;
 
     {
         do
-        :: s >= OPS * (1 + PAIRED) || ABSENT && me == N - 1 -> break
-        :: s < OPS * (1 + PAIRED) ->
+        :: s >= OPS || ABSENT && me == N - 1 -> break
+        :: s < OPS ->
            atomic {
                s++;
                g_late = g_failed;
                state = (aborted && KEEPS(ENTRY_CHECKS_ABORT) -> FAILED : GOOD)
            };
            if
-           :: state == FAILED -> s = s + PAIRED
-#if PAIRED
-           :: else -> pair_run()
-#else
-           :: else -> small_run()
-#endif
+           :: state == FAILED
+           :: else -> call_run()
            fi;
            if
            :: state == FAILED -> call_fail()
@@ -288,7 +236,7 @@ proctype member(byte me)
     };
     skip;
     d_step { /* old values of variables would only multiply the states */
-        s = 0; state = 0; who = 0; g_wrong = 0; g_late = 0;
+        s = 0; state = 0; who = 0; whole = 0; g_late = 0;
         g_gone[me] = 1
     }
 }

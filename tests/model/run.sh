@@ -97,12 +97,9 @@ rooted-late-ring         | rooted | -DRING=1 -DDEADLINES=1 -DABSENT=1 -DN=3 -DOP
 rooted-death             | rooted | -DDEATHS=1 |
 rooted-mismatch          | rooted | -DMISMATCH=2 -DN=3 -DOPS=2 |
 rooted-revoked           | rooted | -DSTRANGER=1 |
-paired-chain             | rooted | -DPAIRED=1 -DN=3 -DOPS=2 |
-paired-ring              | rooted | -DPAIRED=1 -DRING=1 -DN=3 -DOPS=2 |
-paired-late              | rooted | -DPAIRED=1 -DRING=1 -DDEADLINES=1 -DABSENT=1 -DN=3 -DOPS=1 |
-paired-late-chain        | rooted | -DPAIRED=1 -DDEADLINES=1 -DABSENT=1 -DN=3 -DOPS=1 |
-paired-death             | rooted | -DPAIRED=1 -DDEATHS=1 -DOPS=2 |
-paired-revoked           | rooted | -DPAIRED=1 -DSTRANGER=1 |
+rooted-sizes             | rooted | -DWHOLE=10 -DOPS=6 |
+rooted-sizes-three       | rooted | -DBROADCAST=1 -DWHOLE=2 -DN=3 -DOPS=4 |
+rooted-sizes-three-deep  | rooted | -DWHOLE=4 -DN=3 -DD=3 -DOPS=5 |
 device-small             | device | KINDS=1 |
 device-small-late        | device | KINDS=1 DEADLINES=2 |
 device-small-death       | device | KINDS=1 DEATHS=1 |
@@ -245,16 +242,8 @@ FAILURE_ABORTS_COMM     | -DDEADLINES=1 | later
 ENTRY_CHECKS_ABORT      | -DDEADLINES=1 | later
 WAIT_POLLS_ABORT        | -DDEATHS=1 | return
 WAIT_HAS_DEADLINE       | -DDEADLINES=1 -DABSENT=1 | return
-ROWS
-    mutants paired rooted ' -DPAIRED=1' <<'ROWS'
-SUCCESS_NEEDS_SOURCE    | | touch
-READ_BEFORE_SECOND      | | touch
-SUCCESS_NEEDS_READER    | | touch
-ABORT_READ_AFTER_MEMORY | -DDEADLINES=1 -DN=3 -DOPS=1 | touch
-ABORT_BEFORE_RETURN     | -DDEADLINES=1 -DN=3 -DOPS=1 | touch
-FAILURE_ABORTS_COMM     | -DDEADLINES=1 -DN=3 -DOPS=1 | touch
-IN_PLACE_SHOWS_A_COPY   | -DRING=1 | touch
-NOTHING_READ_OF_THE_DEAD | -DDEATHS=1 | touch
+WHOLE_WAITS_FOR_ALL     | -DWHOLE=2 | payload
+PART_WAITS_FOR_WHOLE    | -DWHOLE=2 | payload
 ROWS
     mutants device <<'ROWS'
 ENTRY_CHECKS_ERROR      | KINDS=2 STRANGER=1 DIRECT_ONLY=1 | touch
@@ -349,7 +338,7 @@ message_of() {
     case $1 in
     agreement) echo 'assertion violated.*g_result' ;;
     success) echo 'assertion violated.*state(\[s\])?==8' ;;
-    payload) echo 'assertion violated.*(g_op|payload|g_wrong)' ;;
+    payload) echo 'assertion violated.*(g_op|payload|place|g_wrong)' ;;
     mismatch) echo 'assertion violated.*(why==3|!=s|record|mismatch)' ;;
     later) echo 'assertion violated.*g_late' ;;
     freed) echo 'assertion violated.*(used|taken|g_inside|left)' ;;
