@@ -29,7 +29,7 @@ enum {
     HEAP_LANE_ROOM = 256 << 10, /* bytes of one, about */
     HEAP_MAX_RANKS = 1024,
     HEAP_TEXT = 256,
-    HEAP_STYLES = 256,    /* a power of two is not needed; collisions do no harm */
+    HEAP_STYLES = 1024,
     HEAP_STYLE_COUNT = 5, /* see style.h */
     HEAP_NAMES = 128,     /* of kernels */
 };
@@ -198,6 +198,7 @@ typedef struct heap_cell {
 typedef struct heap_lane heap_lane; /* see lane.c */
 
 typedef struct heap_style {
+    _Atomic uint64_t key;                       /* 0: free */
     _Atomic uint32_t cost[HEAP_STYLE_COUNT];    /* 0: not known */
     _Atomic uint32_t guessed;                   /* bit per style: not sure, to be tried */
     _Atomic uint32_t slowest[HEAP_STYLE_COUNT]; /* of the members that have finished ... */

@@ -4,7 +4,7 @@
 #include "core/hash.h"
 #include "core/trace.h"
 
-enum { SELDOM = 8, SLOWNESS = 8, AVERAGE = 4, FAVOUR = 8, STAY = 32 };
+enum { NEAR = 8, SELDOM = 8, SLOWNESS = 8, AVERAGE = 4, FAVOUR = 8, STAY = 32 };
 enum { STREAM_IN_FROM = 256 << 10, PULL_FROM = 1 << 10, LONG_FROM = 512 << 10 };
 enum { FIRST_LOOK = 4, LEAST_ROW = 12, MOST_ROW = 96, ROUND_TWICE = 4 << 20, OFTEN = 64 };
 
@@ -25,13 +25,24 @@ struct pace {
     int pairs;      /* members wait for one other alone */
 };
 
-/* The entry of operations `smaller` powers of two below this one. */
+/* The entry of operations `smaller` powers of two below this one: the first to ask takes a free
+ * one. Where all near are taken it is shared, which blurs what is learnt and nothing else. */
 static heap_style *style_of(const oriel_group *group, uint32_t kind, size_t bytes, int smaller)
 {
     uint64_t size = (uint64_t)(63 - __builtin_clzll(bytes >> smaller | 1));
-    uint64_t what = group->hash ^ (size << 8 | kind);
+    uint64_t what = oriel_mix(group->hash ^ (size << 8 | kind)) | 1;
+    heap_style *styles = group->comm->heap.styles;
 
-    return &group->comm->heap.styles[oriel_mix(what) % HEAP_STYLES];
+    for (uint64_t i = 0; i < NEAR; i++) {
+        heap_style *entry = &styles[(what / 2 + i) % HEAP_STYLES];
+        uint64_t key = atomic_load_explicit(&entry->key, memory_order_relaxed);
+
+        if (key == 0) /* else it becomes the key of who was faster */
+            atomic_compare_exchange_strong(&entry->key, &key, what);
+        if (key == 0 || key == what)
+            return entry;
+    }
+    return &styles[what / 2 % HEAP_STYLES];
 }
 
 static uint32_t cost_of(const heap_style *style, uint32_t which)
@@ -357,9 +368,9 @@ int oriel_style_streams(const oriel_group *group, uint32_t style, int to)
 
 /* ---- in lanes --------------------------------------------------------------------------- */
 
-static int is_known_in_lane(const heap_style *entry, int n)
+static int is_known_in_lane(const heap_style *entry, int n, uint32_t is_long)
 {
-    uint32_t enough = LANE_KNOWN * (uint32_t)n;
+    uint32_t enough = ((uint32_t)LANE_KNOWN >> is_long) * (uint32_t)n;
 
     return atomic_load_explicit(&entry->members[0], memory_order_relaxed) >= enough &&
            atomic_load_explicit(&entry->members[STYLE_STREAM_OUT], memory_order_relaxed) >= enough;
@@ -379,15 +390,19 @@ static uint32_t choose_in_lane(const heap_style *entry, uint32_t row, int known)
     return better ? STYLE_STREAM_OUT : 0;
 }
 
+/* Of long ones one row is enough: its first half has used every place, so that none is cold. And
+ * there are fewer of them, and the wrong style costs more. */
 uint32_t oriel_style_in_lane(const oriel_group *group, oriel_seat *seat, uint64_t call,
                              uint32_t kind, size_t bytes)
 {
     const heap_style *entry = style_of(group, kind | LANE_KIND, bytes, 0);
     uint32_t row = (uint32_t)(call / LANE_ROW);
-    int known = is_known_in_lane(entry, group->n);
+    uint32_t is_long = 2 * bytes >= seat->bulk;
+    int known = is_known_in_lane(entry, group->n, is_long);
     uint32_t style = choose_in_lane(entry, row, known);
 
-    if (call % LANE_ROW >= LANE_ROW - LANE_TIMED && (!known || row % LANE_LOOKS == LANE_LOOKS - 1))
+    if (call % LANE_ROW >= LANE_ROW - ((uint32_t)LANE_TIMED << is_long) &&
+        (!known || row % LANE_LOOKS == LANE_LOOKS - 1))
         seat->timed = (lane_timed){.call = call,
                                    .bytes = bytes,
                                    .kind = kind | LANE_KIND,

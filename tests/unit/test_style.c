@@ -25,7 +25,7 @@ static int set_up(void **state)
     world = oriel_comm_world(comm);
     comm->oversubscribed = 0;
     comm->cache = (size_t)1 << 40;
-    seat = (oriel_seat){.n = RANKS};
+    seat = (oriel_seat){.n = RANKS, .bulk = 2 * SMALL};
     return 0;
 }
 
@@ -87,6 +87,23 @@ static uint32_t cost(uint32_t style)
 static void near(uint32_t have, uint32_t want)
 {
     assert_in_range(have, want - 2, want + 2);
+}
+
+/* No two kinds or sizes share an entry. */
+static void each_learns_for_itself(void **state)
+{
+    int have = 0;
+
+    (void)state;
+    for (uint32_t kind = 0; kind < 16; kind++) {
+        for (int power = 0; power < 16; power++) {
+            for (int i = 0; i < RANKS; i++)
+                oriel_style_report(world, kind, (size_t)1024 << power, 0, 1);
+        }
+    }
+    for (int i = 0; i < HEAP_STYLES; i++)
+        have += atomic_load(&comm->heap.styles[i].members[0]) == RANKS;
+    assert_int_equal(have, 16 * 16);
 }
 
 static void known_when_all_have_reported(void **state)
@@ -303,29 +320,35 @@ static void pulled_where_cells_are_never_made(void **state)
 /* ---- in lanes ------------------------------------------------------------------------- */
 
 enum { LANE_KIND = KIND | 0x80, LANE_ROW = 16, LANE_UNTIMED = 12, LANE_KNOWN = 8, LANE_EVERY = 64 };
+enum { SHORT = 16 << 10 };
 
 static uint32_t store(uint64_t call, size_t bytes)
 {
     return oriel_style_store(world, &seat, call, KIND, bytes);
 }
 
+static void report_in_lane(size_t bytes, uint32_t style, int times, double ps)
+{
+    for (int i = 0; i < times * RANKS; i++)
+        oriel_style_report(world, LANE_KIND, bytes, style, ps * (double)(bytes + 1) / 1e12);
+}
+
 static void report_lane(uint32_t style, double ps)
 {
-    for (int i = 0; i < LANE_KNOWN * RANKS; i++)
-        oriel_style_report(world, LANE_KIND, SMALL, style, ps * (SMALL + 1) / 1e12);
+    report_in_lane(SHORT, style, LANE_KNOWN, ps);
 }
 
 static void rows_by_turns_in_lanes(void **state)
 {
     (void)state;
     for (uint64_t call = 0; call < 4 * LANE_ROW; call++)
-        assert_int_equal(store(call, SMALL), call / LANE_ROW % 2 ? STYLE_STREAM_OUT : 0);
+        assert_int_equal(store(call, SHORT), call / LANE_ROW % 2 ? STYLE_STREAM_OUT : 0);
     report_lane(STYLE_STREAM_OUT, 900);
-    assert_int_equal(store(0, SMALL), 0);
+    assert_int_equal(store(0, SHORT), 0);
     report_lane(0, 1000); /* the others must be clearly better */
-    assert_int_equal(store(LANE_ROW, SMALL), 0);
+    assert_int_equal(store(LANE_ROW, SHORT), 0);
     report_lane(STYLE_STREAM_OUT, 500);
-    assert_int_equal(store(0, SMALL), STYLE_STREAM_OUT);
+    assert_int_equal(store(0, SHORT), STYLE_STREAM_OUT);
     assert_int_equal(store(0, 100), 0); /* too small to ask */
 }
 
@@ -338,12 +361,12 @@ static void the_other_now_and_then_in_lanes(void **state)
     report_lane(0, 1000);
     report_lane(STYLE_STREAM_OUT, 1200);
     for (uint64_t row = 0; row < rows; row++)
-        others += store(row * LANE_ROW, SMALL) != 0;
+        others += store(row * LANE_ROW, SHORT) != 0;
     assert_int_equal(others, 8);
     report_lane(0, 100); /* the more seldom the slower it was */
     others = 0;
     for (uint64_t row = 0; row < rows; row++)
-        others += store(row * LANE_ROW, SMALL) != 0;
+        others += store(row * LANE_ROW, SHORT) != 0;
     assert_int_equal(others, 1);
 }
 
@@ -353,7 +376,7 @@ static void last_of_a_row_are_timed(void **state)
     for (uint64_t call = LANE_ROW; call < 2 * LANE_ROW; call++) {
         int timed = call % LANE_ROW >= LANE_UNTIMED;
 
-        store(call, SMALL);
+        store(call, SHORT);
         assert_int_equal(seat.timed.call == call, timed);
         oriel_style_stored(&seat, call);
         oriel_style_take(&seat, call);
@@ -365,6 +388,22 @@ static void last_of_a_row_are_timed(void **state)
     assert_int_equal(seat.timed.call, 2 * LANE_ROW - 1);
 }
 
+static void long_ones_are_known_sooner(void **state)
+{
+    static const size_t sizes[] = {SHORT, SMALL};
+
+    (void)state;
+    for (int is_long = 0; is_long <= 1; is_long++) {
+        report_in_lane(sizes[is_long], 0, LANE_KNOWN / 2, 1000);
+        report_in_lane(sizes[is_long], STYLE_STREAM_OUT, LANE_KNOWN / 2, 500);
+        assert_int_equal(store(0, sizes[is_long]), is_long ? STYLE_STREAM_OUT : 0);
+    }
+    store(7 * LANE_ROW + LANE_ROW / 2 - 1, SMALL);
+    assert_int_equal(seat.timed.call, 0);
+    store(7 * LANE_ROW + LANE_ROW / 2, SMALL);
+    assert_int_equal(seat.timed.call, 7 * LANE_ROW + LANE_ROW / 2);
+}
+
 static void seldom_timed_once_known(void **state)
 {
     (void)state;
@@ -373,7 +412,7 @@ static void seldom_timed_once_known(void **state)
     for (uint64_t row = 0; row < 2 * LANE_EVERY; row++) {
         uint64_t last = row * LANE_ROW + LANE_ROW - 1;
 
-        store(last, SMALL);
+        store(last, SHORT);
         assert_int_equal(seat.timed.call == last, row % 8 == 7);
     }
 }
@@ -405,6 +444,7 @@ static void not_pulled(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(each_learns_for_itself, set_up, tear_down),
         cmocka_unit_test_setup_teardown(known_when_all_have_reported, set_up, tear_down),
         cmocka_unit_test_setup_teardown(slow_ones_are_borne_with, set_up, tear_down),
         cmocka_unit_test_setup_teardown(averaged_where_cores_are_shared, set_up, tear_down),
@@ -420,6 +460,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(not_pulled, set_up, tear_down),
         cmocka_unit_test_setup_teardown(rows_by_turns_in_lanes, set_up, tear_down),
         cmocka_unit_test_setup_teardown(the_other_now_and_then_in_lanes, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(long_ones_are_known_sooner, set_up, tear_down),
         cmocka_unit_test_setup_teardown(last_of_a_row_are_timed, set_up, tear_down),
         cmocka_unit_test_setup_teardown(seldom_timed_once_known, set_up, tear_down),
         cmocka_unit_test_setup_teardown(not_past_a_shared_core, set_up, tear_down),
