@@ -21,9 +21,8 @@ size_t oriel_lane_room_for(const oriel_heap *heap, int n)
     if (heap->header->num_lanes == 0 || heap->header->lane_bytes <= slots)
         return 0;
     bulk = (heap->header->lane_bytes - slots) / ((size_t)n * LANE_BULKS) / HEAP_LINE * HEAP_LINE;
-    if (bulk >
-        HEAP_LANE_ROOM) /* a part of the world: what all such groups use should fit a cache */
-        bulk = HEAP_LANE_ROOM;
+    if (bulk > HEAP_LANE_ROOM)
+        bulk = HEAP_LANE_ROOM; /* all groups that are a part of the world should fit its caches */
     return bulk > LANE_SMALL ? bulk : LANE_SMALL;
 }
 
