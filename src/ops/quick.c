@@ -27,6 +27,13 @@ static int better_pulled(const oriel_group *group, const oriel_op *op)
     }
 }
 
+/* Many ranks have many cores, and then one copy out of the other's memory beats two. */
+static size_t most_of(const oriel_group *group, const oriel_op *op)
+{
+    return op->kind == ORIEL_KIND_PERMUTE && group->room < HEAP_LANE_ROOM ? group->room
+                                                                          : group->most;
+}
+
 int oriel_quick_fits(const oriel_group *group, const oriel_op *op)
 {
     size_t bytes = oriel_op_widest(op, group->n);
@@ -35,7 +42,7 @@ int oriel_quick_fits(const oriel_group *group, const oriel_op *op)
     /* Every member of an all_reduce would read all of everybody's. */
     if (op->kind == ORIEL_KIND_ALL_REDUCE && bytes * (size_t)group->n > MOST_READ)
         return 0;
-    return op->kind != ORIEL_KIND_RAGGED_ALL_TO_ALL && bytes <= group->most &&
+    return op->kind != ORIEL_KIND_RAGGED_ALL_TO_ALL && bytes <= most_of(group, op) &&
            !(direct && bytes >= DIRECT_FROM) && !better_pulled(group, op);
 }
 
