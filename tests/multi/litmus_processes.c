@@ -13,6 +13,7 @@ int main(int argc, char **argv)
     launch how = {0};
 
     setenv("ORIEL_JITTER", "30", 1);
+    setenv("ORIEL_ARENA", "64M", 0); /* of each rank; valgrind has few addresses to give away */
     how.comm = process_comm(process_argument(argc, argv, 2, 2), 60.0, NULL);
     CHECK_OK(oriel_crew_create(&how.crew));
     launch_litmus(&how, rounds);
