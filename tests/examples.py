@@ -8,6 +8,7 @@ import sys
 from harness import FAILED, LOGS, PASSED, ROOT, SKIPPED, Case, last_lines
 
 EXAMPLES = ROOT / "examples"
+FOUR_DEVICES = "--xla_force_host_platform_device_count=4"
 MPIRUN = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]
 
 
@@ -31,17 +32,19 @@ def from_each(processes, text):
 
 
 def run_python(session, case_id, script, *arguments, processes, lines, **keywords):
+    """With 0 processes: in one, without a launcher."""
     script = next(EXAMPLES.glob(script if "/" in script else f"*/{script}"))
+    command = [sys.executable, script, *arguments]
     return expect(session, f"examples/{case_id}",
-                  *oriel_run(processes, sys.executable, script, *arguments), lines=lines,
+                  *(oriel_run(processes, *command) if processes else command), lines=lines,
                   **keywords)
 
 
-def build(session, name):
-    """A copy of the example, built with its Makefile; the folder, or a case that says
-    why not."""
+def build(session, name, oriel="oriel"):
+    """A copy of the example, built with its Makefile against the library of the command
+    `oriel`; the folder, or a case that says why not."""
     case_id = f"examples/{name}"
-    status, config = session.sh("oriel", "info", "--pkg-config")
+    status, config = session.sh(oriel, "info", "--pkg-config")
     if status != 0:
         return None, Case(case_id, FAILED, config)
     if not session.which("pkg-config"):
@@ -56,18 +59,44 @@ def build(session, name):
     return folder, None
 
 
+def heat_line():
+    """The same digits whoever computes them, and those of the README."""
+    text = (EXAMPLES / "02_c_program" / "README.md").read_text()
+    return re.escape(re.search(r"^\[0\] (64 cells.*)$", text, re.M)[1])
+
+
+def summed(ranks):
+    """What 01_all_reduce prints: each rank brings its number."""
+    total = ranks * (ranks - 1) / 2
+    return rf"N=1048576 expected={total} got\[0\]={total} got\[-1\]={total} ALL_OK=True"
+
+
 def run_heat(session):
     folder, problem = build(session, "02_c_program")
     if problem:
         return [problem]
     heat = folder / "heat"
-    # The same digits whoever computes them, and those of the README.
-    line = re.search(r"^\[0\] (64 cells.*)$", (folder / "README.md").read_text(), re.M)[1]
     cases = [expect(session, f"examples/02_c_program-{n}", *oriel_run(n, heat),
-                    lines=[re.escape(line)]) for n in (1, 4)]
+                    lines=[heat_line()]) for n in (1, 4)]
+    cases.append(run_installed(session))
     few = r"heat: 3 cells are too few for 4 ranks"
     return cases + [expect(session, "examples/02_c_program-failure", *oriel_run(4, heat, 3),
                            lines=[few], status=1)]
+
+
+def run_installed(session):
+    """The library and the command alone, without Python, where cmake --install put them."""
+    case_id = "examples/02_c_program-installed"
+    prefix = LOGS / "examples" / "prefix"
+    shutil.rmtree(prefix, ignore_errors=True)
+    problem = session.build("normal")
+    status, output = session.sh("cmake", "--install", ROOT / "build/normal", "--prefix", prefix)
+    if problem or status != 0:
+        return Case(case_id, FAILED, problem or last_lines(output, 12))
+    command = prefix / "bin" / "oriel"
+    folder, problem = build(session, "02_c_program", command)
+    return problem or expect(session, case_id, command, *oriel_run(2, folder / "heat")[1:],
+                             lines=[heat_line()])
 
 
 def run_mpirun(session):
@@ -78,8 +107,14 @@ def run_mpirun(session):
     if problem:
         return [problem]
     lines = [f"rank {i} of 3: the same sums" for i in range(3)]
-    return [expect(session, "examples/06_mpirun", *MPIRUN, "-n", "3", folder / "both",
-                   lines=lines)]
+    cases = [expect(session, "examples/06_mpirun", *MPIRUN, "-n", "3", folder / "both",
+                    lines=lines)]
+    heat, problem = build(session, "02_c_program")
+    cases.append(problem or expect(session, "examples/06_mpirun-heat", *MPIRUN, "-n", "2",
+                                   heat / "heat", lines=[heat_line()]))
+    return [*cases, expect(session, "examples/06_mpirun-jax", *MPIRUN, "-n", "2", sys.executable,
+                           EXAMPLES / "01_all_reduce" / "all_reduce.py",
+                           lines=from_each(2, summed(2)))]
 
 
 def run_host_function(session):
@@ -100,22 +135,24 @@ def run_recovery(session):
         run_python(session, "05_recovery-killed", "recovery.py", 20, 1, processes=3, status=128 + 9,
                    lines=[line for i in (0, 2)
                           for line in (what.format(i, gone), left.format(i, 2))]),
-        run_python(session, "05_recovery-fault", "recovery.py", processes=2,
+        run_python(session, "05_recovery-fault", "recovery.py", processes=3,
                    ORIEL_FAULT="operation:20=fail@1",
-                   lines=[line for i in (0, 1)
-                          for line in (what.format(i, fault), left.format(i, 2))]),
+                   lines=[line for i in range(3)
+                          for line in (what.format(i, fault), left.format(i, 3))]),
     ]
 
 
 def run_kernels(session):
-    summed = r"1001 elements, got\[0\]=1\.0 got\[-1\]=\S+, bits as oriel\.all_reduce: True"
+    added = r"1001 elements, got\[0\]=1\.0 got\[-1\]=\S+, bits as oriel\.all_reduce: True"
     cooled = r"32 x 32 cells, 50 steps in one call, heat left 0\.\d+, ALL_OK=True"
     fused = "8 x 100: in one kernel as one after the other, ALL_OK=True"
     picture = LOGS / "heat.png"
     picture.unlink(missing_ok=True)
     cases = [
         run_python(session, "07_my_all_reduce", "07_*/run.py", 1001, processes=2,
-                   lines=from_each(2, summed)),
+                   lines=from_each(2, added)),
+        run_python(session, "07_my_all_reduce-devices", "07_*/run.py", 1001, processes=0,
+                   lines=from_each(1, added.replace("1\\.0", "6\\.0")), XLA_FLAGS=FOUR_DEVICES),
         run_python(session, "08_halo_exchange", "08_*/run.py", 32, 50, picture, processes=3,
                    lines=[*from_each(3, cooled.replace("32 x 32", "30 x 30")), f"wrote {picture}"]),
         run_python(session, "09_fused_reduce_scatter", "09_*/run.py", 8, 100, processes=2,
@@ -128,14 +165,15 @@ def run_kernels(session):
 
 
 def suite_examples(session):
-    expected = r"N=1048576 expected=6\.0 got\[0\]=6\.0 got\[-1\]=6\.0 ALL_OK=True"
     trained = r"96 parameters, 48 on each device, loss \S+, on one device \S+, ALL_OK=True"
     return [
         run_python(session, "01_all_reduce", "all_reduce.py", processes=4,
-                   lines=from_each(4, expected)),
+                   lines=from_each(4, summed(4))),
         *run_heat(session),
         run_python(session, "03_sharded_optimizer", "train.py", 20, processes=2,
                    lines=from_each(2, trained)),
+        run_python(session, "03_sharded_optimizer-devices", "train.py", 20, processes=0,
+                   lines=from_each(1, trained.replace("48", "24")), XLA_FLAGS=FOUR_DEVICES),
         run_python(session, "04_token_exchange", "exchange.py", 100, processes=2,
                    lines=from_each(2, "200 tokens to 4 experts and back, ALL_OK=True")),
         *run_recovery(session),
