@@ -98,6 +98,15 @@ class Session:
         return self.sh(compiler, *flags, source, "-o", LOGS / "empty")[0] == 0
 
 
+def git(*arguments):
+    done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True)
+    return done.stdout.strip()
+
+
+def commit_of_tree():
+    return git("rev-parse", "HEAD") + ("+changes" if git("status", "--porcelain") else "")
+
+
 def end_group(child):
     try:
         os.killpg(child.pid, signal.SIGKILL)
