@@ -21,7 +21,7 @@ if not any((pathlib.Path(path) / "oriel").is_dir() for path in sys.path):
     sys.path.insert(0, str(ROOT / "python"))
 
 import gpu  # noqa: E402
-from oriel.bench import plot  # noqa: E402
+from oriel.bench import bars, plot  # noqa: E402
 from oriel.bench.operations import OPERATIONS  # noqa: E402
 from oriel.bench.table import size_text, time_text  # noqa: E402
 
@@ -36,9 +36,18 @@ def read_results():
     for name in old:
         print(f"bench/results/{name}.json is of an older shape: left out", file=sys.stderr)
         del results[name]
+    for result in results.values():
+        note_medians(result)
     if not results:
         sys.exit("there is nothing in bench/results: bench/measure.sh")
     return results
+
+
+def note_medians(result):
+    """For verdicts from before `oriel bench` said so itself."""
+    for verdict in result.get("bars", []):
+        row = row_of(result, verdict)
+        verdict.setdefault("by_median", row is not None and bars.by_median(row))
 
 
 def table(head, lines):
@@ -75,15 +84,8 @@ def worst(verdicts):
     return f"{least['figure']:.2f}{where}"
 
 
-def outcome(verdicts):
-    """(met, even, missed): how many of them"""
-    met = sum(verdict["met"] for verdict in verdicts)
-    even = sum(not verdict["met"] and verdict.get("even", False) for verdict in verdicts)
-    return met, even, len(verdicts) - met - even
-
-
 def outcome_text(verdicts):
-    met, even, missed = outcome(verdicts)
+    _, _, even, missed = bars.outcome(verdicts)
     words = [f"even ({even} of {len(verdicts)})"] * (even > 0)
     words += [f"**missed** ({missed} of {len(verdicts)})"] * (missed > 0)
     return ", ".join(words) or "met"
@@ -99,12 +101,8 @@ def bars_part(results):
             layout = layout_text(name, same[0])
             lines.append((same[0]["op"], layout, bar, worst(same), outcome_text(same)))
     every = [verdict for result in results.values() for verdict in result.get("bars", [])]
-    met, even, missed = outcome(every)
     head = ["operation", "layout", "bar", "least figure", ""]
-    return (
-        f"{met} of {len(every)} bars are met, {even} are even, {missed} missed.\n\n"
-        f"{table(head, lines)}"
-    )
+    return f"{bars.sentence(every)}.\n\n{table(head, lines)}"
 
 
 def layout_text(name, verdict):
@@ -113,26 +111,39 @@ def layout_text(name, verdict):
     return f"JAX, {JAX_LAYOUTS['devices' if 'devices' in name else 'processes']}"
 
 
-def misses_part(results):
-    lines = []
+def verdict_lines(results, wanted):
+    """Operation, layout, size, bar, figure and interval of the verdicts that `wanted` picks,
+    and how they came out."""
     for name, result in results.items():
-        for verdict in result.get("bars", []):
-            if not verdict["met"]:
-                size = "all" if verdict["bytes"] is None else size_text(verdict["bytes"])
-                layout = layout_text(name, verdict)
-                lines.append((verdict["op"], layout, size, verdict["bar"],
-                              f"{verdict['figure']:.2f}", interval_text(result, verdict),
-                              outcome_text([verdict]).split(" (")[0]))  # fmt: skip
-    if not lines:
-        return "None."
-    return table(["operation", "layout", "size", "bar", "figure", "interval", ""], lines)
+        for verdict in filter(wanted, result.get("bars", [])):
+            row = row_of(result, verdict) or {}
+            size = "all" if verdict["bytes"] is None else size_text(verdict["bytes"])
+            interval = f"{row['ratio_low']:.3f} to {row['ratio_high']:.3f}" if row else ""
+            yield (verdict["op"], layout_text(name, verdict), size, verdict["bar"],
+                   f"{verdict['figure']:.2f}", interval,
+                   outcome_text([verdict]).split(" (")[0])  # fmt: skip
 
 
-def interval_text(result, verdict):
+def row_of(result, verdict):
+    """The row that a verdict is about; None where it is about several, or has no interval."""
     for row in result["rows"]:
-        if (row["bytes"], row.get("bar")) == (verdict["bytes"], verdict["bar"]):
-            return f"{row['ratio_low']:.2f} to {row['ratio_high']:.2f}" if "ratio_low" in row else ""
-    return ""
+        if (row.get("bytes"), row.get("bar")) == (verdict["bytes"], verdict["bar"]):
+            return row if "ratio_low" in row else None
+    return None
+
+
+VERDICT_HEAD = ["operation", "layout", "size", "bar", "figure", "interval"]
+
+
+def misses_part(results):
+    lines = list(verdict_lines(results, lambda verdict: not verdict["met"]))
+    return table([*VERDICT_HEAD, ""], lines) if lines else "None."
+
+
+def by_median_part(results):
+    lines = verdict_lines(results, lambda verdict: verdict.get("by_median", False))
+    lines = [line[:-1] for line in lines]
+    return table(VERDICT_HEAD, lines) if lines else "None."
 
 
 def c_part(results, operation):
@@ -286,13 +297,13 @@ def commit_text(result):
 def gpu_part():
     made = []
     for result in gpu.read():
-        bars = gpu.bars(result)
+        judged = gpu.bars(result)
         shares = list(gpu.share_bars(result))
-        shown = [bar for bar in bars if bar in shares or not bar.met]
+        shown = [bar for bar in judged if bar in shares or not bar.met]
         shared = "All ranks share one GPU"
         made += [
             f"{result['gpu']}, driver {result['driver']}{commit_text(result)}. **{shared}.** "
-            f"{sum(bar.met for bar in bars)} of {len(bars)} bars are met; those of bandwidth, "
+            f"{sum(bar.met for bar in judged)} of {len(judged)} bars are met; those of bandwidth, "
             "and what is missed:",
             table(["operation", "ranks", "size", "bar", "figure", ""],
                   [(bar.what, bar.layout, size_text(bar.bytes), bar.limit, bar.figure,
@@ -375,6 +386,7 @@ def parts(results):
         "machine": machine_part(results),
         "bars": bars_part(results),
         "misses": misses_part(results),
+        "by median": by_median_part(results),
         "rounds": rounds_part(results),
         "jax": jax_part(results),
         "startup": startup_part(results),

@@ -83,10 +83,7 @@ def _say_verdicts(verdicts):
         if verdict["bytes"] is None:
             word = "met" if verdict["met"] else "missed"
             print(f"{word}: {verdict['bar']}, it is {verdict['figure']:.2f}")
-    print(
-        f"{len(verdicts) - len(short)} of {len(verdicts)} bars are met, "
-        f"{len(short) - len(misses)} are even, {len(misses)} missed"
-    )
+    print(bars.sentence(verdicts))
     for verdict in short:
         if verdict["bytes"] is not None:
             word = "even" if verdict["even"] else "missed"

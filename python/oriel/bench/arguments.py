@@ -21,7 +21,8 @@ columns:
           the rounds' ratios, inside jit the ratio of the medians
 
 with --check each size is a PASS, a MISS, or EVEN: it falls short of its bar, but the
-repetitions do not tell it apart from that (95 % interval of their ratios)
+repetitions do not tell it apart from that (95 % interval of their ratios); a PASS by
+the median alone keeps its bar while that interval reaches below it
 
 levels and their peers:
   jax     inside jax.jit

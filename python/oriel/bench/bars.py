@@ -78,6 +78,14 @@ def is_even(bar, row):
     return row["ratio_low"] <= bar.ratio <= row["ratio_high"]
 
 
+def by_median(row):
+    """Whether a row that was judged meets its bar by its median alone: the interval of its
+    repetitions reaches below the bar. The bar is that of its text, whenever it was judged."""
+    _, sign, least, *_ = row["bar"].split()
+    low, least = row["ratio_low"], float(least)
+    return row["met"] and (low < least or (sign == ">" and low == least))
+
+
 def judge(plan, rows):
     """Writes bar, met and even into the rows of a plan; returns all verdicts, the one
     over all sizes among them, as a list of dicts."""
@@ -87,7 +95,7 @@ def judge(plan, rows):
         if bar is not None:
             row |= {"bar": str(bar), "met": is_met(bar, row), "even": is_even(bar, row)}
             verdict = _verdict(plan, row["bytes"], row["bar"], row["ratio"], row["met"])
-            verdicts.append(verdict | {"even": row["even"]})
+            verdicts.append(verdict | {"even": row["even"], "by_median": by_median(row)})
     ratios = [row["ratio"] for row in rows if row["peer"] == "mpi"]
     if ratios and (plan.level, plan.processes) == ("c", 2) and plan.operation != "all_reduce":
         mean = statistics.geometric_mean(ratios)
@@ -107,4 +115,19 @@ def _verdict(plan, nbytes, bar, figure, met):
         "figure": figure,
         "met": met,
         "even": False,  # not told apart from the bar
+        "by_median": False,  # met, while its interval reaches below the bar
     }
+
+
+def outcome(verdicts):
+    """(met, of those by the median alone, even, missed): how many of them"""
+    met = [verdict for verdict in verdicts if verdict["met"]]
+    even = sum(not verdict["met"] and verdict.get("even", False) for verdict in verdicts)
+    alone = sum(verdict.get("by_median", False) for verdict in met)
+    return len(met), alone, even, len(verdicts) - len(met) - even
+
+
+def sentence(verdicts):
+    met, alone, even, missed = outcome(verdicts)
+    words = f", {alone} of them by the median alone" if alone else ""
+    return f"{met} of {len(verdicts)} bars are met{words}; {even} are even, {missed} missed"
