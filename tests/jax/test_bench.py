@@ -1,26 +1,18 @@
 """oriel bench: the command as a whole with tiny counts, and its arithmetic."""
 
-import importlib.util
 import json
-import os
-import pathlib
 import subprocess
 import sys
-import xml.etree.ElementTree as xml
 
+import jax
+import numpy as np
 import pytest
+from bench_support import NEEDS_MPI, NEEDS_PLOTS, check_plots, make_plan, run_command
+from support import find_oriel
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-if importlib.util.find_spec("oriel") is None:
-    sys.path.insert(0, str(ROOT / "python"))
-
-import jax  # noqa: E402
-import numpy as np  # noqa: E402
-from support import find_oriel  # noqa: E402
-
-from oriel import bench  # noqa: E402
-from oriel.bench import arguments, calls, launch, native, plan, table, worker  # noqa: E402
-from oriel.bench.operations import OPERATIONS, ragged_begin  # noqa: E402
+from oriel import bench
+from oriel.bench import arguments, calls, launch, native, plan, table, worker
+from oriel.bench.operations import OPERATIONS, ragged_begin
 
 ORIGIN = {"command", "commit", "version", "date", "machine", "jax", "python", "method"}
 KEYS = set(
@@ -28,46 +20,6 @@ KEYS = set(
     "low_us high_us spread peer_us peer_low_us peer_high_us peer_spread "
     "ratio_low ratio_high".split()
 )
-NEEDS_MPI = pytest.mark.skipif(bool(native.find_mpi()), reason=native.find_mpi() or "")
-NEEDS_PLOTS = pytest.mark.skipif(
-    importlib.util.find_spec("matplotlib") is None, reason="matplotlib is not installed"
-)
-
-
-def run_command(*words):
-    folder = str(pathlib.Path(bench.__file__).parents[2])
-    path = os.pathsep.join(filter(None, [folder, os.environ.get("PYTHONPATH")]))
-    command = pathlib.Path(find_oriel()).parent
-    search = os.pathsep.join([str(command), os.environ["PATH"]])
-    return subprocess.run(
-        [sys.executable, "-m", "oriel", "bench", *map(str, words)],
-        env=os.environ | {"PYTHONPATH": path, "PATH": search},
-        capture_output=True,
-        text=True,
-        timeout=100,
-    )
-
-
-def make_plan(**changes):
-    values = dict(
-        operation="all_reduce",
-        level="jax",
-        processes=2,
-        devices=1,
-        peers=["jax"],
-        sizes=[8],
-        dtype="f32",
-        op="sum",
-    )
-    return plan.Plan(**values | changes)
-
-
-def check_plots(path):
-    """Both endings, not empty, and what they say they are."""
-    assert xml.parse(path.with_suffix(".svg")).getroot().tag.endswith("}svg")
-    picture = path.with_suffix(".png").read_bytes()
-    assert picture.startswith(b"\x89PNG\r\n") and len(picture) > 5000
-    assert len(path.with_suffix(".svg").read_bytes()) > 5000
 
 
 # ---- the level of JAX ------------------------------------------------------------
@@ -166,23 +118,6 @@ def test_both_levels_in_one_go(tmp_path):
     check_plots(tmp_path / "both")
 
 
-@NEEDS_PLOTS
-def test_startup(tmp_path):
-    out = tmp_path / "out.json"
-    done = run_command("startup", "-n", 5, "--rounds", 2, "--json", out, "--plot", tmp_path / "s")
-    assert done.returncode == 0, done.stderr
-    rows = json.loads(out.read_text())["rows"]
-    assert [row["processes"] for row in rows] == [1, 2, 4, 5]
-    for row in rows:
-        n = row["processes"]
-        assert 0 < row["beyond_s"] <= row["create_s_high"]
-        assert row["heap_bytes"] > 1 << 20 and row["private_bytes"] > 0
-        # Process 0 asks everybody twice; the others say and hear two things each.
-        assert (row["requests_most"] >= n) == (n > 1)
-        assert row["requests_mean"] < 10
-    check_plots(tmp_path / "s")
-
-
 WRONG_SIDE = """
 #include "loop.h"
 static const char *side_rank_variable(void) { return "NONE"; }
@@ -229,85 +164,6 @@ def test_ratio_of_rounds():
     assert (row["ratio"], row["ours_us"], row["peer_us"]) == (1.5, 4.0, 1.5)
     (row,) = table.make_rows(make_plan(peers=["mpi"]), 64, samples)
     assert row["ratio"] == 0.375
-
-
-@NEEDS_PLOTS
-def test_report(tmp_path, monkeypatch):
-    """bench/report.py finds its places in the page, and its plots are drawn."""
-    spec = importlib.util.spec_from_file_location("report", ROOT / "bench" / "report.py")
-    report = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(report)
-    page = tmp_path / "performance.md"
-    page.write_text((ROOT / "docs" / "performance.md").read_text())
-    for name, path in (("RESULTS", tmp_path), ("PAGE", page), ("PLOTS", tmp_path / "plots")):
-        monkeypatch.setattr(report, name, path)
-    for n, ratio, last in ((2, 1.25, 1.25), (4, 0.875, 0.875), (8, 1.125, 0.75)):
-        wanted = make_plan(level="c", operation="all_gather", processes=n, peers=["mpi"])
-        samples = {"ours": [2.0] * 3, "mpi": [2 * ratio, 2 * ratio, 2 * last]}
-        rows = [row for size in (64, 256) for row in table.make_rows(wanted, size, samples)]
-        content = {"rows": rows, "bars": bench.bars.judge(wanted, rows), "command": "oriel bench"}
-        content |= bench.machine.describe() | {"mpi": {"version": "Open MPI 4.1.4"}}
-        (tmp_path / f"all_gather_c_{n}.json").write_text(json.dumps(content))
-    monkeypatch.setattr(sys, "argv", ["report.py"])
-    assert report.main() == 0
-    text = page.read_text()
-    assert "5 of 7 bars are met, 2 of them by the median alone; 0 are even, 2 missed." in text
-    assert "| all_gather | C, 8 processes | 256 B | mpi/oriel >= 1 | 1.12 | 0.750 to 1.125 |" in text
-    assert "| all_gather | C, 4 processes | 64 B | mpi/oriel >= 1 | 0.88 | 0.875 to 0.875 | **missed** |" in text
-    assert "| 256 B | 2.00 µs ±0% | 2.50 µs ±0% | 1.25 | 2.00 µs ±0% | 1.75 µs" in text
-    assert {path.name for path in (tmp_path / "plots").iterdir()} == {
-        "overview.svg", "all_gather_c.svg"}  # fmt: skip
-
-
-def test_bars_of_a_gpu(tmp_path):
-    """bench/check, from samples alone: the better of NCCL's two counts, and medians."""
-
-    def sample(op, way, nbytes, us, **more):
-        ranks = {"ranks": 2, "processes": 1 if way != "jit" else 2}
-        return {"op": op, "way": way, "bytes": nbytes, "us": us} | ranks | more
-
-    def beside(way, nbytes, ours, plain, window, **more):
-        return [sample("all_reduce", way, nbytes, [ours, 1.0, 99.0], beside="nccl", **more),
-                sample("nccl all_reduce", way, nbytes, [plain] * 3, memory="plain", **more),
-                sample("nccl all_reduce", way, nbytes, [window] * 3, memory="window", **more),
-                ]  # fmt: skip
-
-    samples = [
-        *beside("calls", 4096, 6.0, 11.0, 10.0),
-        *beside("graph", 4096, 6.0, 13.0, 11.9),
-        *beside("calls", 256 << 10, 9.0, 10.0, 10.0),  # no bar
-        *beside("calls", 1 << 20, 6.6, 10.0, 20.0),
-        *beside("graph", 256 << 20, 300.0, 600.0, 800.0),
-        *beside("calls", 64 << 10, 6.5, 1.0, 10.0, fabric="nccl"),
-        *beside("graph", 256 << 10, 10.1, 1.0, 10.0, fabric="nccl"),
-        sample("jax all_reduce", "jit", 1024, [8.0] * 3),
-        sample("jax copy", "jit", 1024, [1.0] * 3),
-        sample("jax psum", "jit", 1024, [8.0] * 3),
-        sample("jax all_reduce", "jit", 4096, [11.6] * 3, fabric="nccl"),
-        sample("jax copy", "jit", 4096, [10.0] * 3, fabric="nccl"),
-        sample("jax all_reduce", "jit", 4096, [18.1] * 3, fabric="xla"),
-        sample("jax copy", "jit", 4096, [10.0] * 3, fabric="xla"),
-        sample("jax two_shot", "jit", 64 << 20, [10.9] * 3),
-        sample("jax two_shot beside", "jit", 64 << 20, [10.0] * 3),
-        sample("jax initialize of all_reduce", "warm", 1024, [5.1] * 3),
-    ]
-    content = {"gpu": "Some GPU", "driver": "1", "samples": samples}
-    (tmp_path / "gpu_some.json").write_text(json.dumps(content))
-    (tmp_path / "startup.json").write_text("{}")
-    command = [sys.executable, ROOT / "bench" / "check", tmp_path]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=20)
-    assert done.returncode == 1, done.stderr
-    lines = done.stdout.splitlines()[1:]
-    verdicts = [(line.split("  ")[0].strip(), line.split()[-1]) for line in lines]
-    assert verdicts == [
-        ("all_reduce, calls", "met"), ("all_reduce, calls", "MISSED"),
-        ("all_reduce, graph", "MISSED"), ("all_reduce, graph", "met"),
-        ("all_reduce on nccl, calls", "met"),
-        ("all_reduce on nccl, graph", "MISSED"),
-        ("all_reduce in jit", "met"), ("all_reduce in jit", "MISSED"),
-        ("all_reduce on nccl in jit", "met"), ("all_reduce on xla in jit", "MISSED"),
-        ("example's, jit", "met"), ("initialize of all_reduce", "MISSED")]  # fmt: skip
-    assert "0.60" in lines[0] and "0.66" in lines[1] and "0.50" in lines[2]
 
 
 def test_one_turn_after_the_other(monkeypatch):
