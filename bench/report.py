@@ -207,12 +207,13 @@ def startup_part(results):
     lines = [
         (row["processes"], time_text(row["create_s"] * 1e6).replace(" us", " µs"),
          time_text(row["beyond_s"] * 1e6).replace(" us", " µs"), f"{row['requests_mean']:.1f}",
-         f"{row['requests_most']:.0f}", f"{row['private_bytes'] / 1024:.0f} KiB",
-         *(f"{row[name] / 1024:.0f} KiB" for name in ("touched_bytes", "mapped_bytes", "heap_bytes")))
+         f"{row['requests_most']:.0f}", f"{row['reads_mean']:.0f}" if "reads_mean" in row else "",
+         *(f"{row[name] / 1024:.0f} KiB"
+           for name in ("private_bytes", "touched_bytes", "mapped_bytes", "heap_bytes")))
         for row in results["startup"]["rows"]
     ]  # fmt: skip
     head = ["processes", "slowest create", "beyond process start", "requests, mean",
-            "of process 0", "private", "heap touched", "mapped", "heap"]  # fmt: skip
+            "of process 0", "reads", "private", "heap touched", "mapped", "heap"]  # fmt: skip
     return f"![start-up](plots/startup.svg)\n\n{table(head, lines)}"
 
 

@@ -256,7 +256,7 @@ def test_bad_arguments(words, sentence, capsys):
         (["ragged_all_to_all", "--vs", "jax"], "XLA's CPU backend has no ragged_all_to_all"),
         (["reduce_scatter", "--op", "max"], "lax has no reduce_scatter with max"),
         (["startup", "-n", "x"], "argument -n: 'x' is no whole number"),
-        (["startup", "-n", "8", "--check"], "argument --check: its bar is for 64 processes"),
+        (["startup", "-n", "8", "--check"], "argument --check: its bars are for 64 processes"),
     ],
 )
 def test_bad_arguments_of_others(words, sentence, capsys):

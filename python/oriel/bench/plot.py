@@ -313,6 +313,8 @@ def _draw_startup(axes, rows, title, names, formatter, base):
     looks = list(_LOOKS.values())
     ends = []
     for (field, label), (colour, mark) in zip(names.items(), looks):
+        if field not in rows[0]:  # of an older result
+            continue
         values = [row[field] or math.nan for row in rows]  # a logarithm has no place for 0
         axes.plot(counts, values, color=colour, marker=mark)
         if f"{field}_low" in rows[0]:
@@ -347,8 +349,8 @@ _STARTUP = (
         10,
     ),
     (
-        "requests to the store",
-        {"requests_mean": "mean", "requests_most": "process 0"},
+        "requests to the store, memory reads",
+        {"requests_mean": "requests", "requests_most": "process 0", "reads_mean": "reads"},
         lambda value, _: f"{value:g}",
         2,
     ),
