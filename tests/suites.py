@@ -45,7 +45,9 @@ def suite_layers(session):
 
 
 def suite_docs(session):
-    return [check(session, "docs/api", sys.executable, TESTS / "api_page.py")]
+    return [check(session, "docs/api", sys.executable, TESTS / "api_page.py"),
+            check(session, "docs/performance", sys.executable, ROOT / "bench" / "report.py",
+                  "--check")]
 
 
 def suite_headers(session):
