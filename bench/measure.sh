@@ -28,7 +28,6 @@ for operation in $operations; do
     check=
     [ "$operation" = all_reduce ] && check=--check
     peers=jax
-    [ "$operation" = ragged_all_to_all ] && peers=none
     # shellcheck disable=SC2086 # it is no word or one
     measure "${operation}_jax_processes_2" "$operation" -n 2 --vs $peers $check
     [ "$operation" = all_reduce ] && peers=jax,empty

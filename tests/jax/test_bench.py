@@ -63,13 +63,22 @@ def test_operations_inside_jit(operation):
     """Each on 4 of this process's devices: ours, lax's and the empty call, with
     the right results."""
     mesh = jax.sharding.Mesh(np.array(jax.devices("cpu")[:4]), (calls.AXIS,))
-    peers = ["empty"] if operation in arguments.NO_LAX else ["jax", "empty"]
+    peers = ["jax", "empty"]
     wanted = make_plan(operation=operation, processes=1, devices=4, peers=peers)
     for nbytes in [0] if operation == "barrier" else [16, 80, 4096]:
         x = calls.place(wanted, mesh, nbytes)
         for name in (plan.OURS, *peers):
             program = calls.program(name, wanted, mesh, nbytes)
             worker._warm_up(name, program, x, wanted, nbytes)
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_every_operation_has_a_peer_on_both_levels(operation, monkeypatch):
+    monkeypatch.setattr(native, "find_mpi", lambda: None)
+    for words in (["--vs", "jax,mpi"], ["--level", "c,jax"]):
+        _, plans = arguments.read([operation, *words])
+        assert [(wanted.level, wanted.peers) for wanted in plans] == [
+            ("c", ["mpi"]), ("jax", ["jax"])]  # fmt: skip
 
 
 def test_failing_processes_are_reported(monkeypatch, capsys):
@@ -253,7 +262,6 @@ def test_bad_arguments(words, sentence, capsys):
         (["scatter"], "ragged_all_to_all, startup)"),
         (["-n", "2", "startup"], "argument OP: startup comes first"),
         (["all_gather", "-n", "4", "--sizes", "24"], "24 is no multiple of 16, one element of f32"),
-        (["ragged_all_to_all", "--vs", "jax"], "XLA's CPU backend has no ragged_all_to_all"),
         (["reduce_scatter", "--op", "max"], "lax has no reduce_scatter with max"),
         (["startup", "-n", "x"], "argument -n: 'x' is no whole number"),
         (["startup", "-n", "8", "--check"], "argument --check: its bars are for 64 processes"),

@@ -26,7 +26,9 @@ the median alone keeps its bar while that interval reaches below it
 
 levels and their peers:
   jax     inside jax.jit
-    jax     what lax has for it on the same mesh; between processes JAX uses gloo
+    jax     what lax has for it on the same mesh, or what one writes with lax where the
+            CPU backend lacks it (broadcast, barrier: a psum; ragged_all_to_all: a padded
+            all_to_all); between processes JAX uses gloo
     empty   an FFI call that does nothing, with the same operand and result: what
             any custom call costs
   c       C programs, no Python; the timing loop is the same for ours and MPI's
@@ -42,9 +44,6 @@ examples:
   oriel bench all_reduce --devices 2 --vs jax,empty --sizes 8:64K --json out.json
   oriel bench startup --plot startup.svg
 """
-
-# What XLA's CPU backend lacks, so that there is nothing to compare with.
-NO_LAX = {"ragged_all_to_all": "XLA's CPU backend has no ragged_all_to_all"}
 
 
 def _operation(text):
@@ -116,9 +115,7 @@ def _levels(a):
 def _default_peers(a, wanted):
     if a.check and bars.peers_of(wanted):
         return bars.peers_of(wanted)
-    if wanted.level == "c":
-        return ["mpi"]
-    return [] if a.operation in NO_LAX else ["jax"]
+    return ["mpi"] if wanted.level == "c" else ["jax"]
 
 
 def _plan(a, level):
@@ -203,8 +200,6 @@ def _problem_of_c(a, wanted):
 
 
 def _problem_of_jax(a, wanted):
-    if "jax" in wanted.peers and a.operation in NO_LAX:
-        return f"argument --vs: {NO_LAX[a.operation]}; give --vs empty or --vs none"
     if "jax" in wanted.peers and a.operation == "reduce_scatter" and a.op != "sum":
         return f"argument --op: lax has no reduce_scatter with {a.op}; give --vs empty or --vs none"
     if "jax" in wanted.peers and OPERATIONS[a.operation].reduces and a.op == "prod":

@@ -2,6 +2,7 @@
 operands, and the right results."""
 
 import ctypes
+import itertools
 
 import jax
 import jax.numpy as jnp
@@ -50,6 +51,21 @@ def _from_root(x):
     return lax.psum(jnp.where(lax.axis_index(AXIS) == 0, x, jnp.zeros_like(x)), AXIS)
 
 
+def _padded(x, plan):
+    """XLA's CPU backend has no ragged_all_to_all. What one writes instead: every part padded
+    to the largest, an all_to_all of those, and a gather of what is no padding."""
+    n, me, count = plan.ranks, lax.axis_index(AXIS), x.shape[0]
+    # As in a program that learns them when it runs: not to be folded into constants.
+    begins = lax.optimization_barrier(jnp.array(_begins(plan, count), jnp.int32))
+    largest = max(end - begin for begin, end in itertools.pairwise(_begins(plan, count)))
+    to = (jnp.arange(n) - me) % n
+    parts = x.at[begins[to][:, None] + jnp.arange(largest)].get(mode="clip")
+    parts = lax.all_to_all(parts, AXIS, 0, 0)
+    at = jnp.arange(count)
+    distance = jnp.searchsorted(begins, at, side="right", method="compare_all") - 1
+    return parts[(me - distance) % n, at - begins[distance]]
+
+
 _THEIRS = {
     "all_reduce": lambda p: lambda x: _LAX[p.op](x, AXIS),
     "all_gather": lambda p: lambda x: lax.all_gather(x, AXIS, tiled=True),
@@ -59,14 +75,20 @@ _THEIRS = {
     "permute": lambda p: lambda x: lax.ppermute(x, AXIS, _ring(p.ranks)),
     # lax has no barrier; a sum of one element is what one writes instead.
     "barrier": lambda p: lambda x: lax.psum(x, AXIS),
+    "ragged_all_to_all": lambda p: lambda x: _padded(x, p),
 }
+
+
+def _begins(plan, count):
+    """Where the parts for the ranks 0, 1, 2 ... further on begin, and where the last ends."""
+    return [ragged_begin(plan.ranks, d, count) for d in range(plan.ranks + 1)]
 
 
 def _ragged(x, plan):
     """The shares of c/loop.h: the part for the rank d further on begins, in operand
     and result, at ragged_begin(d)."""
     n, me = plan.ranks, lax.axis_index(AXIS)
-    begins = jnp.array([ragged_begin(n, d, x.shape[0]) for d in range(n + 1)], jnp.int32)
+    begins = jnp.array(_begins(plan, x.shape[0]), jnp.int32)
     to = (jnp.arange(n) - me) % n
     from_ = (me - jnp.arange(n)) % n
     return oriel.ragged_all_to_all(
@@ -152,8 +174,7 @@ def _reduced(plan, parts):
 
 
 def _ragged_result(plan, parts, rank):
-    count = len(parts[0])
-    begins = [ragged_begin(plan.ranks, d, count) for d in range(plan.ranks + 1)]
+    begins = _begins(plan, len(parts[0]))
     return np.concatenate(
         [parts[(rank - d) % plan.ranks][begins[d] : begins[d + 1]] for d in range(plan.ranks)]
     )
