@@ -11,9 +11,6 @@
 #include "core/trace.h"
 #include "oriel/oriel.h"
 
-#ifndef ORIEL_COMMIT
-#define ORIEL_COMMIT "unknown"
-#endif
 #ifndef ORIEL_BUILD_FLAGS
 #define ORIEL_BUILD_FLAGS "unknown"
 #endif
@@ -68,7 +65,7 @@ static void print_build(void)
     printf("oriel %s\n\n", oriel_version());
     printf("compiler    %s, for %s\n", compiler(), architecture());
     printf("flags       %s\n", ORIEL_BUILD_FLAGS);
-    printf("commit      %s\n", ORIEL_COMMIT);
+    printf("commit      %s\n", oriel_commit());
 }
 
 int oriel_launcher_describe(char *text, size_t bytes)

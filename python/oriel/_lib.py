@@ -105,6 +105,7 @@ _INT = ctypes.c_int
 # name: (result, arguments)
 _PROTOTYPES = {
     "oriel_version": (ctypes.c_char_p, ()),
+    "oriel_commit": (ctypes.c_char_p, ()),
     "oriel_status_name": (ctypes.c_char_p, (_INT,)),
     "oriel_last_error": (ctypes.c_char_p, ()),
     "oriel_option_get": (_INT, (_INT, ctypes.POINTER(_Option))),
@@ -187,3 +188,8 @@ def option(name):
 def version():
     """The version of the loaded library."""
     return load().oriel_version().decode()
+
+
+def commit():
+    """What the loaded library was built from."""
+    return load().oriel_commit().decode()

@@ -10,7 +10,7 @@ import pytest
 from bench_support import NEEDS_MPI, NEEDS_PLOTS, check_plots, make_plan, run_command
 from support import find_oriel
 
-from oriel import bench
+from oriel import _lib, bench
 from oriel.bench import arguments, calls, launch, native, plan, table, worker
 from oriel.bench.operations import OPERATIONS, ragged_begin
 
@@ -214,6 +214,22 @@ def test_missing_matplotlib(monkeypatch, capsys):
     with pytest.raises(SystemExit):
         bench.main(["all_reduce", "--plot", "x.svg"])
     assert "it needs matplotlib: pip install 'oriel[plot]'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "library, changed, wanted",
+    [
+        ("1a2b3c4", False, "1a2b3c4"),
+        ("1a2b3c4", True, "1a2b3c4-dirty"),
+        ("1a2b3c4-dirty", True, "1a2b3c4-dirty"),
+        ("unknown", False, "unknown"),
+    ],
+)
+def test_the_commit_is_that_of_the_library(library, changed, wanted, monkeypatch):
+    assert bench.machine.describe()["commit"].startswith(_lib.commit())
+    monkeypatch.setattr(_lib, "commit", lambda: library)
+    monkeypatch.setattr(bench.machine, "_is_changed", lambda: changed)
+    assert bench.machine.describe()["commit"] == wanted
 
 
 # ---- arguments -----------------------------------------------------------------------

@@ -10,23 +10,29 @@ import subprocess
 import sys
 
 import oriel
+from oriel import _lib
 
 _ROOT = pathlib.Path(__file__).resolve().parents[3]
 
 
 def _commit():
+    """That of the library, which its build has noted; -dirty also where the Python code around
+    it has been changed since."""
+    commit = _lib.commit()
+    if commit.endswith("-dirty") or not _is_changed():
+        return commit
+    return f"{commit}-dirty"
+
+
+def _is_changed():
     # An installed package may lie inside somebody else's repository.
     if not (_ROOT / "include" / "oriel" / "oriel.h").exists():
-        return "unknown"
+        return False
+    command = ["git", "-C", _ROOT, "diff", "--quiet", "HEAD", "--", "python"]
     try:
-        done = subprocess.run(
-            ["git", "-C", _ROOT, "describe", "--always", "--tags", "--dirty"],
-            capture_output=True,
-            text=True,
-        )
+        return subprocess.run(command, capture_output=True).returncode == 1
     except OSError:
-        return "unknown"
-    return done.stdout.strip() or "unknown"
+        return False
 
 
 def _cpu_model():
