@@ -1,8 +1,9 @@
 #!/bin/sh
-# Measures everything that docs/performance.md shows, into bench/results/. Takes
-# about half an hour on a machine that does nothing else; then: bench/report.py
+# Measures what docs/performance.md shows of CPUs, into bench/results/, in as many rounds
+# as it says there. Takes over an hour on a machine that does nothing else; then:
+# bench/report.py. What it shows of a GPU comes from tests/gpu/run.sh.
 #
-#   bench/measure.sh [words for the level of C, such as --rounds 9]
+#   bench/measure.sh [words for the level of C, such as --rounds 5]
 #
 # The Python is $PYTHON, else that of .venv, else python3.
 set -e
@@ -19,9 +20,19 @@ measure() {
     "$python" -m oriel bench "$@" --json "bench/results/$name.json"
 }
 
+# More where calls are short, and for the exchanges that are near their bars.
+rounds_of() {
+    case $1_$2 in
+    *_2 | *all_to_all_8 | permute_8) echo 31 ;;
+    *) echo 21 ;;
+    esac
+}
+
 for operation in $operations; do
     for n in 2 4 8; do
-        measure "${operation}_c_$n" "$operation" --vs mpi -n $n --check "$@"
+        rounds=$(rounds_of "$operation" $n)
+        # Of two --rounds the last one counts.
+        measure "${operation}_c_$n" "$operation" --vs mpi -n $n --check --rounds "$rounds" "$@"
     done
 done
 for operation in $operations; do

@@ -9,6 +9,7 @@ lines <!-- begin NAME --> and <!-- end NAME -->, and its plots, docs/plots/*.svg
 import json
 import pathlib
 import re
+import shlex
 import statistics
 import sys
 
@@ -57,15 +58,28 @@ def table(head, lines):
 # ---- the parts of the page ----------------------------------------------------------
 
 
+def origin(result):
+    machine = result["machine"]
+    return (machine["cpu"], machine["cores"], f"{machine['memory_gib']} GiB", machine["kernel"],
+            f"`{result['commit']}`")  # fmt: skip
+
+
+def kind_of(name):
+    return "from C" if "_c_" in name else "inside jit" if "_jax_" in name else "start-up"
+
+
+def kinds_text(names, every):
+    """As "24 of 24 from C, 1 of 1 start-up": how many of all results of a kind these are."""
+    counts = {kind: sum(kind_of(name) == kind for name in names) for kind in map(kind_of, every)}
+    total = {kind: sum(kind_of(name) == kind for name in every) for kind in counts}
+    return ", ".join(f"{n} of {total[kind]} {kind}" for kind, n in counts.items() if n)
+
+
 def machine_part(results):
     lines = []
-    for key in dict.fromkeys(
-        (r["machine"]["cpu"], r["machine"]["cores"], r["machine"]["memory_gib"],
-         r["machine"]["kernel"], r["commit"]) for r in results.values()
-    ):  # fmt: skip
-        names = [n for n, r in results.items()
-                 if (r["machine"]["cpu"], r["commit"]) == (key[0], key[4])]  # fmt: skip
-        lines.append((key[0], key[1], f"{key[2]} GiB", key[3], f"`{key[4]}`", len(names)))
+    for key in dict.fromkeys(map(origin, results.values())):
+        names = [name for name, result in results.items() if origin(result) == key]
+        lines.append((*key, kinds_text(names, results)))
     versions = sorted({r["mpi"]["version"] for r in results.values() if "mpi" in r})
     versions += sorted({f"jax {r['jax']}" for r in results.values()})
     loads = [r["machine"]["load"] for r in results.values()]
@@ -376,9 +390,17 @@ def gpu_options_part():
     return "\n\n".join(made) or "Not measured."
 
 
+def command_text(name, command):
+    """The command that makes the file anew, wherever it wrote it then."""
+    words = shlex.split(command)
+    if "--json" in words:
+        words[words.index("--json") + 1] = f"bench/results/{name}.json"
+    return shlex.join(words)
+
+
 def commands_part(results):
-    lines = "\n".join(result["command"] for result in results.values())
-    return f"```\n{lines}\n```"
+    lines = [command_text(name, result["command"]) for name, result in results.items()]
+    return "\n".join(["```", *lines, "```"])
 
 
 def parts(results):

@@ -26,7 +26,8 @@ def test_report(tmp_path, monkeypatch):
         wanted = make_plan(level="c", operation="all_gather", processes=n, peers=["mpi"])
         samples = {"ours": [2.0] * 3, "mpi": [2 * ratio, 2 * ratio, 2 * last]}
         rows = [row for size in (64, 256) for row in table.make_rows(wanted, size, samples)]
-        content = {"rows": rows, "bars": bench.bars.judge(wanted, rows), "command": "oriel bench"}
+        command = f"oriel bench -n {n} --json /old/a.json --check"
+        content = {"rows": rows, "bars": bench.bars.judge(wanted, rows), "command": command}
         content |= bench.machine.describe() | {"mpi": {"version": "Open MPI 4.1.4"}}
         (tmp_path / f"all_gather_c_{n}.json").write_text(json.dumps(content))
     monkeypatch.setattr(sys, "argv", ["report.py"])
@@ -35,6 +36,8 @@ def test_report(tmp_path, monkeypatch):
     assert "5 of 7 bars are met, 2 of them by the median alone; 0 are even, 2 missed." in text
     assert "| all_gather | C, 8 processes | 256 B | mpi/oriel >= 1 | 1.12 | 0.750 to 1.125 |" in text
     assert "| all_gather | C, 4 processes | 64 B | mpi/oriel >= 1 | 0.88 | 0.875 to 0.875 | **missed** |" in text
+    assert "\noriel bench -n 4 --json bench/results/all_gather_c_4.json --check\n" in text
+    assert "/old/" not in text and "| 3 of 3 from C |" in text
     assert "| 256 B | 2.00 µs ±0% | 2.50 µs ±0% | 1.25 | 2.00 µs ±0% | 1.75 µs" in text
     assert {path.name for path in (tmp_path / "plots").iterdir()} == {
         "overview.svg", "all_gather_c.svg"}  # fmt: skip
