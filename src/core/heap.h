@@ -74,6 +74,7 @@ typedef struct heap_trace {
     uint8_t redop;
     _Atomic uint32_t state;    /* enum trace_state */
     _Atomic int32_t waits_for; /* rank, -1: nobody */
+    _Atomic double looked;     /* when that was so */
 } heap_trace;
 
 /* A mapping of a GPU's memory that its rank lets others map: see register.c. */

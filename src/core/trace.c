@@ -3,6 +3,8 @@
 #include "base/sys.h"
 #include "core/trace.h"
 
+#define LOOKS_S 0.25 /* several times what a rank that waits sleeps between two looks */
+
 const char *oriel_kind_name(uint32_t kind)
 {
     static const char *const names[ORIEL_KIND_COUNT] = {
@@ -92,6 +94,12 @@ void oriel_trace_end(heap_trace *entry, enum trace_state state)
     atomic_store_explicit(&entry->state, state, memory_order_release);
 }
 
+void oriel_trace_wait(heap_trace *entry, int rank, double now)
+{
+    atomic_store_explicit(&entry->looked, now, memory_order_relaxed);
+    atomic_store_explicit(&entry->waits_for, rank, memory_order_relaxed);
+}
+
 static const heap_trace *last_entry(const oriel_comm *comm, int rank, uint64_t *sequence_p)
 {
     const heap_rank *r = &comm->heap.ranks[rank];
@@ -128,6 +136,23 @@ int64_t oriel_comm_awaited(const oriel_comm *comm)
         awaited |= !here && is_open(entry, sequence) && to >= comm->first_rank && to < end;
     }
     return awaited ? begun : -1;
+}
+
+int oriel_trace_culprit(const oriel_comm *comm, int rank)
+{
+    double recently = oriel_now() - LOOKS_S;
+    int at = rank;
+
+    for (int steps = 0; steps < comm->size; steps++) {
+        uint64_t sequence;
+        const heap_trace *entry = last_entry(comm, at, &sequence);
+        int to = atomic_load(&entry->waits_for);
+
+        if (!is_open(entry, sequence) || to < 0 || to >= comm->size || entry->looked < recently)
+            return at;
+        at = to;
+    }
+    return rank;
 }
 
 void oriel_trace_describe(const oriel_comm *comm, int rank, char *out, size_t len)

@@ -27,6 +27,11 @@ heap_trace *oriel_trace_begin(oriel_comm *comm, int rank, uint64_t group,
 /* One that was over before anybody could ask. */
 void oriel_trace_past(oriel_comm *comm, int rank, uint64_t group, const oriel_record *record);
 void oriel_trace_end(heap_trace *entry, enum trace_state state);
+/* The rank waits for another (-1: nobody), as it sees now. */
+void oriel_trace_wait(heap_trace *entry, int rank, double now);
+/* Who holds `rank` up in the end: it waits for another, that one for the next, until one
+ * waits for nobody, or has not looked for a while: it may be stopped. In a circle, `rank`. */
+int oriel_trace_culprit(const oriel_comm *comm, int rank);
 /* "its last operation was all_reduce #17 of 64 bytes, done 4.2 s ago" */
 void oriel_trace_describe(const oriel_comm *comm, int rank, char *out, size_t len);
 

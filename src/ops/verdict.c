@@ -146,7 +146,7 @@ int oriel_verdict_look(oriel_request *request)
         return VERDICT_LATE;
     if (differs(request, now))
         return VERDICT_DIFFERENT;
-    atomic_store_explicit(&request->trace->waits_for, missing_rank(request), memory_order_relaxed);
+    oriel_trace_wait(request->trace, missing_rank(request), now);
     if (request->progress_seen != oriel_request_progress(request)) {
         request->progress_seen = oriel_request_progress(request);
         request->warn_at = now + comm->warn_after;
@@ -207,13 +207,16 @@ static void abort_late(const oriel_request *request, int rank)
     char mine[128];
     char last[200];
 
-    oriel_trace_describe(comm, rank, last, sizeof last);
     describe_record(comm, &request->record, mine, sizeof mine);
+    oriel_trace_describe(comm, rank, last, sizeof last);
     if (differing_cell(request, rank, 1) != NULL)
         oriel_comm_abort(comm, ORIEL_ERR_TIMEOUT, rank, process_of(comm, rank),
                          "ranks %d and %d wait for each other: rank %d in %s; rank %d: %s; do they "
                          "run the same program?",
                          request->rank, rank, request->rank, mine, rank, last);
+    /* Where not all wait for all, the one that is missing here may be held up itself. */
+    rank = oriel_trace_culprit(comm, rank);
+    oriel_trace_describe(comm, rank, last, sizeof last);
     oriel_comm_abort(comm, ORIEL_ERR_TIMEOUT, rank, process_of(comm, rank),
                      "rank %d (process %d) did not come within %.1f s; %s", rank,
                      process_of(comm, rank), comm->timeout, last);
