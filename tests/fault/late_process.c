@@ -1,7 +1,7 @@
 /* labels: valgrind */
 /* processes: 3 */
 /* A process that is alive but comes after the others have given up: late_process
- * [count]. It gets an error and touches nobody's memory. */
+ * [count] [operation]. It gets an error and touches nobody's memory. */
 #include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -9,11 +9,11 @@
 
 #include "base/sys.h"
 #include "support/check.h"
+#include "support/family.h"
 #include "support/process.h"
 #include "support/resources.h"
-#include "support/values.h"
 
-enum { LATE = 2, REFILL = 0x77 };
+enum { RANKS = 3, LATE = 2, REFILL = 0x77 };
 static const double soon_s = 0.5;
 static const double patience_s = 30.0;
 
@@ -35,50 +35,77 @@ static void wait_for(oriel_window *window, int rank)
     }
 }
 
-static void punctual(oriel_comm *comm, oriel_window *window, int rank, size_t count)
+static void check_refill(const test_buffer *buffer)
 {
-    size_t bytes = count * sizeof(float);
-    test_buffer send = buffer_make(bytes, 0);
-    test_buffer recv = buffer_make(bytes, 0);
-    double begun = oriel_now();
-
-    values_fill(send.data, count, ORIEL_F32, ORIEL_SUM, rank, 0);
-    CHECK_IS(ORIEL_ERR_TIMEOUT, oriel_all_reduce(oriel_comm_world(comm), rank, send.data, recv.data,
-                                                 count, ORIEL_F32, ORIEL_SUM));
-    check_says("all_reduce", "bytes", rank == 0 ? "on rank 0" : "on rank 1", "rank 2 (process 2)",
-               "last operation was all_reduce #1 of 4 bytes", NULL);
-    CHECK(oriel_now() - begun < soon_s + 3.0, "told after %g s", oriel_now() - begun);
-    CHECK(values_unpoisoned(recv.data, count, ORIEL_F32) < 0, "recv is not poisoned");
-    memset(send.data, REFILL, bytes);
-    memset(recv.data, REFILL, bytes);
-    atomic_store(flag_of(window, rank), 1);
-    wait_for(window, LATE);
-    for (size_t i = 0; i < bytes; i++)
-        CHECK(send.data[i] == REFILL && recv.data[i] == REFILL, "byte %zu was touched", i);
-    buffer_free(&send);
-    buffer_free(&recv);
+    for (size_t i = 0; i < buffer->bytes; i++)
+        CHECK(buffer->data[i] == REFILL, "byte %zu was touched", i);
 }
 
-static void late(oriel_comm *comm, oriel_window *window, size_t count)
+/* A rank that needs nothing of the late one may learn of it one call later. */
+static oriel_status call_in_time(family_flight *flight, oriel_group *world, int rank,
+                                 const family_call *call)
 {
-    test_buffer buffer = buffer_make(count * sizeof(float), 0);
+    oriel_status st;
+
+    family_open(flight, world, rank, call);
+    st = family_run(flight);
+    if (st == ORIEL_OK && !family_needs(call, RANKS, rank, LATE)) {
+        family_close(flight);
+        family_open(flight, world, rank, call);
+        st = family_run(flight);
+    }
+    family_check_poison(flight);
+    return st;
+}
+
+static void punctual(oriel_comm *comm, oriel_window *window, int rank, const family_call *call)
+{
+    double begun = oriel_now();
+    family_flight flight;
+
+    CHECK_IS(ORIEL_ERR_TIMEOUT, call_in_time(&flight, oriel_comm_world(comm), rank, call));
+    check_says(oriel_kind_name(call->kind), rank == 0 ? "on rank 0" : "on rank 1",
+               "rank 2 (process 2)", "last operation was all_reduce #1 of 4 bytes", NULL);
+    CHECK(oriel_now() - begun < soon_s + 3.0, "told after %g s", oriel_now() - begun);
+    memset(flight.send.data, REFILL, flight.send.bytes);
+    memset(flight.recv.data, REFILL, flight.recv.bytes);
+    atomic_store(flag_of(window, rank), 1);
+    wait_for(window, LATE);
+    check_refill(&flight.send);
+    check_refill(&flight.recv);
+    family_close(&flight);
+}
+
+static void late(oriel_comm *comm, oriel_window *window, const family_call *call)
+{
+    family_flight flight;
     double begun;
 
     wait_for(window, 0);
     wait_for(window, 1);
+    family_open(&flight, oriel_comm_world(comm), LATE, call);
     begun = oriel_now();
-    CHECK(oriel_all_reduce(oriel_comm_world(comm), LATE, buffer.data, buffer.data, count, ORIEL_F32,
-                           ORIEL_SUM) != ORIEL_OK,
-          "the late rank succeeded");
+    CHECK(family_run(&flight) != ORIEL_OK, "the late rank succeeded");
     CHECK(oriel_now() - begun < soon_s, "told after %g s", oriel_now() - begun);
     check_says("rank 2", NULL);
     atomic_store(flag_of(window, LATE), 1);
-    buffer_free(&buffer);
+    family_close(&flight);
+}
+
+/* Somebody gets what the late rank sends. */
+static family_call late_call(enum oriel_kind kind, size_t count)
+{
+    family_call call = {.kind = kind, .dtype = ORIEL_F32, .count = count, .row = 1, .slices = 1};
+
+    for (call.seed = LATE; !family_needs(&call, RANKS, 0, LATE); call.seed += RANKS)
+        ;
+    return call;
 }
 
 int main(int argc, char **argv)
 {
     size_t count = (size_t)process_argument(argc, argv, 1, 100000);
+    family_call call = late_call(family_kind(argc > 2 ? argv[2] : "all_reduce"), count);
     test_resources before = resources_now();
     oriel_comm *comm = process_comm(1, soon_s, NULL);
     int rank = oriel_comm_first_rank(comm);
@@ -88,9 +115,9 @@ int main(int argc, char **argv)
     CHECK_OK(oriel_window_create(comm, sizeof(uint32_t), &window));
     CHECK_OK(oriel_all_reduce(oriel_comm_world(comm), rank, &x, &x, 1, ORIEL_F32, ORIEL_SUM));
     if (rank == LATE)
-        late(comm, window, count);
+        late(comm, window, &call);
     else
-        punctual(comm, window, rank, count);
+        punctual(comm, window, rank, &call);
     CHECK_OK(oriel_comm_destroy(comm));
     resources_check(before, "at the end");
     return 0;

@@ -30,9 +30,11 @@ def test_one_comes_around_the_deadline(processes, record_property):
     record_property("good", sum("good" in all_said for all_said in said.values()))
 
 
-def test_late_process():
-    job.check(3, "late_process", 100000, chunk="1K", staging="256K")
-    job.check(3, "late_process", 10)
+@pytest.mark.parametrize("operation", job.OPERATIONS)
+def test_late_process(operation):
+    job.check(3, "late_process", 10, operation)
+    if operation != "barrier":
+        job.check(3, "late_process", 100000, operation, chunk="1K", staging="256K")
 
 
 def test_different_calls():

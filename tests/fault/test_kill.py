@@ -20,10 +20,11 @@ TOLD_WITHIN = 3.0  # seconds
 LAYOUTS = [(4, 1), (2, 1), (3, 2), (6, 1)]  # processes, ranks of each
 
 
-def start_survivors(n, local_ranks, victim, timeout_ms=60000, again=None, **options):
+def start_survivors(n, local_ranks, victim, operation="all_reduce", timeout_ms=60000, again=None,
+                    **options):
     store, again = job.fresh_store(), again or job.fresh_store()
-    processes = [job.Process("survivor", victim, again, local_ranks, timeout_ms, process_id=p,
-                             num_processes=n, store=store, **options)
+    processes = [job.Process("survivor", victim, again, local_ranks, timeout_ms, operation,
+                             process_id=p, num_processes=n, store=store, **options)
                  for p in range(n)]
     return processes, [store, again]
 
@@ -34,16 +35,17 @@ def failures(text):
     return [(float(when), int(rank), status, sentence) for when, rank, status, sentence in found]
 
 
-def check_survivor(process, p, local_ranks, since, status, names, within=TOLD_WITHIN):
+def check_survivor(process, p, local_ranks, operation, since, status, names, within=TOLD_WITHIN):
     """Each rank of the process was told in time, in words, and it left nothing."""
     code, text = process.wait()
     assert code == 0 and "clean" in text.splitlines(), f"process {p}: {text}"
     told = failures(text)
+    size = "" if operation == "barrier" else "bytes"
     assert len(told) == local_ranks, text
     for when, rank, got, sentence in told:
         assert got == status, text
         assert 0 < when - since < within, f"rank {rank} was told after {when - since:.3f} s"
-        for part in ["all_reduce", "bytes", f"on rank {rank} (process {p})", *names]:
+        for part in [operation, size, f"on rank {rank} (process {p})", *names]:
             assert part in sentence, f"{part!r} is not in {sentence!r}"
     return max(when for when, *_ in told) - since
 
@@ -54,8 +56,8 @@ def check_nothing_left(stores):
     assert not [name for name in names if name in sockets]
 
 
-def kill_one(rng, n, local_ranks, victim, **options):
-    processes, stores = start_survivors(n, local_ranks, victim, **options)
+def kill_one(rng, n, local_ranks, victim, operation="all_reduce", **options):
+    processes, stores = start_survivors(n, local_ranks, victim, operation, **options)
     try:
         for process in processes:
             process.wait_for_line("ready")
@@ -63,7 +65,7 @@ def kill_one(rng, n, local_ranks, victim, **options):
         since = time.monotonic()
         processes[victim].child.send_signal(signal.SIGKILL)
         first = victim * local_ranks
-        longest = max(check_survivor(process, p, local_ranks, since, "ORIEL_ERR_PEER",
+        longest = max(check_survivor(process, p, local_ranks, operation, since, "ORIEL_ERR_PEER",
                                      [f"rank {first}", "missing", f"process {victim}"])
                       for p, process in enumerate(processes) if p != victim)
         check_nothing_left(stores)
@@ -86,6 +88,20 @@ def test_kill_9(record_property):
     record_property("kills", KILLS)
     record_property("seed", SEED)
     record_property("longest_s", round(longest, 3))
+
+
+@pytest.mark.parametrize("operation", job.OPERATIONS[1:])
+def test_kill_9_of_each_operation(operation, record_property):
+    """Also of those whose ranks do not all wait for the one that dies."""
+    rng = random.Random(SEED)
+    kills = 10 if job.SOAK else 1
+    print(f"SEED={SEED}")
+    for i in range(kills):
+        n, local_ranks = LAYOUTS[rng.randrange(len(LAYOUTS))]
+        options = {"chunk": "1K", "staging": "256K"} if rng.randrange(2) else {}
+        kill_one(rng, n, local_ranks, rng.randrange(n), operation, **options)
+    record_property("kills", kills)
+    record_property("seed", SEED)
 
 
 def test_kill_while_starting():
@@ -142,11 +158,14 @@ def test_kill_between_meetings():
                 process.end()
 
 
-@pytest.mark.parametrize("victim", [0, 1])
-def test_stopped(victim):
+STOPPED = [(0, "all_reduce"), *((1, operation) for operation in job.OPERATIONS)]
+
+
+@pytest.mark.parametrize("victim, operation", STOPPED)
+def test_stopped(victim, operation):
     """A process that is alive and does not move is late, not dead; the others warn,
     give up at their deadline and name it; when it goes on, it is told too."""
-    processes, stores = start_survivors(3, 1, victim, timeout_ms=2000, warn_after=0.2)
+    processes, stores = start_survivors(3, 1, victim, operation, timeout_ms=1000, warn_after=0.2)
     try:
         for process in processes:
             process.wait_for_line("ready")
@@ -157,11 +176,14 @@ def test_stopped(victim):
             while not failures(process.text()):
                 assert process.child.poll() is None and time.monotonic() < since + 30
                 time.sleep(0.005)
-            assert f"waits for rank {victim} (process {victim})" in process.text()
+        warned = [f"waits for rank {victim} (process {victim})" in process.text()
+                  for _, process in others]
+        # A permutation may have one wait for the other, who waits for the stopped one.
+        assert any(warned) if operation == "permute" else all(warned)
         processes[victim].child.send_signal(signal.SIGCONT)
         for p, process in others:
-            check_survivor(process, p, 1, since, "ORIEL_ERR_TIMEOUT",
-                           [f"rank {victim} (process {victim})", "all_reduce #"], within=10)
+            check_survivor(process, p, 1, operation, since, "ORIEL_ERR_TIMEOUT",
+                           [f"rank {victim} (process {victim})", f"{operation} #"], within=10)
         code, text = processes[victim].wait()
         assert code == 0 and failures(text) and "clean" in text.splitlines(), text
         check_nothing_left(stores)

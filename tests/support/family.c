@@ -72,10 +72,10 @@ static int make_pairs(const family_call *call, int n, int *pairs)
     return num;
 }
 
-static int source_of(const family_flight *f, int index)
+static int source_of(const family_call *call, int n, int index)
 {
     int pairs[2 * FAMILY_MAX];
-    int num = make_pairs(&f->call, f->n, pairs);
+    int num = make_pairs(call, n, pairs);
 
     for (int i = 0; i < num; i++) {
         if (pairs[2 * i + 1] == index)
@@ -202,7 +202,7 @@ static void fill_send(const family_flight *f, unsigned char *out)
         fill_block(&f->call, f->rank, (int)(at / block), out + at, block);
 }
 
-static void flight_fill(family_flight *f, oriel_group *group, int rank, const family_call *call)
+void family_open(family_flight *f, oriel_group *group, int rank, const family_call *call)
 {
     *f = (family_flight){.group = group,
                          .rank = rank,
@@ -263,7 +263,7 @@ static void expected(const family_flight *f, unsigned char *out)
         fill_block(c, ranks[root_of(c, f->n)], 0, out, block);
         break;
     case ORIEL_KIND_PERMUTE:
-        from = source_of(f, f->index);
+        from = source_of(c, f->n, f->index);
         memset(out, 0, block);
         if (from >= 0)
             fill_block(c, ranks[from], 0, out, block);
@@ -315,10 +315,17 @@ static void check_send(const family_flight *f)
     buffer_free(&want);
 }
 
-static void flight_check(family_flight *f)
+void family_check_poison(const family_flight *f)
 {
-    check_recv(f);
-    check_send(f);
+    size_t count = recv_bytes(f) / oriel_dtype_size(f->call.dtype);
+    long wrong = values_unpoisoned(recv_of(f), count, f->call.dtype);
+
+    if (wrong >= 0)
+        fail(f, "the poison in recv", (size_t)wrong);
+}
+
+void family_close(family_flight *f)
+{
     if (f->send.base != NULL)
         buffer_free(&f->send);
     if (f->recv.base != NULL)
@@ -326,9 +333,16 @@ static void flight_check(family_flight *f)
     free(f->arrays);
 }
 
+static void flight_check(family_flight *f)
+{
+    check_recv(f);
+    check_send(f);
+    family_close(f);
+}
+
 /* ---- calls ---------------------------------------------------------------------------------- */
 
-static oriel_status call_blocking(family_flight *f)
+oriel_status family_run(family_flight *f)
 {
     const family_call *c = &f->call;
     int root = root_of(c, f->n);
@@ -392,14 +406,39 @@ void family_check(oriel_group *group, int rank, const family_call *call)
 {
     family_flight flight;
 
-    flight_fill(&flight, group, rank, call);
-    CHECK_OK(call_blocking(&flight));
+    family_open(&flight, group, rank, call);
+    CHECK_OK(family_run(&flight));
     flight_check(&flight);
+}
+
+oriel_status family_try(oriel_group *group, int rank, const family_call *call)
+{
+    family_flight flight;
+    oriel_status st;
+
+    family_open(&flight, group, rank, call);
+    st = family_run(&flight);
+    if (st == ORIEL_OK) {
+        flight_check(&flight);
+        return ORIEL_OK;
+    }
+    family_check_poison(&flight);
+    family_close(&flight);
+    return st;
+}
+
+int family_needs(const family_call *call, int n, int index, int other)
+{
+    if (call->kind == ORIEL_KIND_BROADCAST)
+        return index != other && root_of(call, n) == other;
+    if (call->kind == ORIEL_KIND_PERMUTE)
+        return index != other && source_of(call, n, index) == other;
+    return 1;
 }
 
 void family_start(family_flight *f, oriel_group *group, int rank, const family_call *call)
 {
-    flight_fill(f, group, rank, call);
+    family_open(f, group, rank, call);
     CHECK_OK(call_started(f));
     /* The arrays are the caller's again. */
     memset(f->pairs, 0xff, sizeof f->pairs);
@@ -424,10 +463,27 @@ int family_test(family_flight *flight)
     return 1;
 }
 
+enum oriel_kind family_kind(const char *name)
+{
+    int kind = 1;
+
+    while (kind < ORIEL_KIND_KERNEL && strcmp(oriel_kind_name((uint32_t)kind), name) != 0)
+        kind++;
+    CHECK(kind < ORIEL_KIND_KERNEL, "no operation \"%s\"", name);
+    return (enum oriel_kind)kind;
+}
+
 family_call family_random(unsigned seed, size_t max_bytes)
 {
+    uint64_t luck = values_mix(seed, 23);
+
+    return family_random_of((enum oriel_kind)(1 + luck % (ORIEL_KIND_KERNEL - 1)), seed, max_bytes);
+}
+
+family_call family_random_of(enum oriel_kind kind, unsigned seed, size_t max_bytes)
+{
     uint64_t h = values_mix(seed, 23);
-    family_call call = {.kind = (enum oriel_kind)(1 + h % (ORIEL_KIND_KERNEL - 1)),
+    family_call call = {.kind = kind,
                         .dtype = (oriel_dtype)(h / 8 % ORIEL_DTYPE_COUNT),
                         .op = (oriel_redop)(h / 256 % ORIEL_REDOP_COUNT),
                         .row = 1 + h / 1024 % 5,

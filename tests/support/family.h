@@ -42,7 +42,23 @@ void family_wait(family_flight *flight);
 /* Whether it is done. */
 int family_test(family_flight *flight);
 
+/* Blocking, for a call that may fail: right results, or a poisoned `recv` and why. */
+oriel_status family_try(oriel_group *group, int rank, const family_call *call);
+/* The same in parts, for who looks at the buffers in between. */
+void family_open(family_flight *flight, oriel_group *group, int rank, const family_call *call);
+oriel_status family_run(family_flight *flight);
+void family_check_poison(const family_flight *flight);
+void family_close(family_flight *flight);
+
+/* Whether member `index` of `n` must get an error if member `other` does not come; one
+ * that need not may learn of it in its next call. */
+int family_needs(const family_call *call, int n, int index, int other);
+
 /* A call whose every property follows from `seed`, with blocks of at most `max_bytes`. */
 family_call family_random(unsigned seed, size_t max_bytes);
+/* The same, of one kind. */
+family_call family_random_of(enum oriel_kind kind, unsigned seed, size_t max_bytes);
+/* The kind of this name; ends the program where there is none. */
+enum oriel_kind family_kind(const char *name);
 
 #endif

@@ -19,6 +19,8 @@ PROGRAMS = Path(os.environ.get("ORIEL_TEST_PROGRAMS") or BUILD / "tests")
 # An unoptimised or instrumented build on a busy machine needs patience, a hang
 # needs an end.
 LIMIT = 90
+OPERATIONS = ["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "permute",
+              "barrier", "ragged_all_to_all"]
 # Full counts, for `make soak`.
 SOAK = bool(os.environ.get("SOAK"))
 
