@@ -9,10 +9,15 @@ from support import SOAK, run_processes
 
 pytestmark = pytest.mark.timeout(300)
 DEATHS = [  # who, in the midst of what
-    ("local", 0, "all_reduce", "all_reduce sum of 4000 bytes of f32"),
-    ("local", 1, "all_gather", "all_gather of 4000 bytes of f32"),
-    ("local", 2, "broadcast", "broadcast of 4000 bytes of f32 from root 0"),
-    ("global", 2, "all_reduce", "all_reduce sum of 4000 bytes of f32"),
+    ("local", 0, "all_reduce", "all_reduce sum of 4800 bytes of f32"),
+    ("local", 1, "all_gather", "all_gather of 4800 bytes of f32"),
+    ("local", 2, "broadcast", "broadcast of 4800 bytes of f32 from root 0"),
+    ("local", 1, "reduce_scatter", "reduce_scatter sum of 1600 bytes of f32"),
+    ("local", 0, "all_to_all", "all_to_all of 1600 bytes of f32"),
+    ("local", 1, "permute", "permute of 4800 bytes of f32"),
+    ("local", 0, "barrier", "barrier"),
+    ("local", 2, "ragged_all_to_all", "ragged_all_to_all of rows of 4 bytes of f32"),
+    ("global", 2, "all_reduce", "all_reduce sum of 4800 bytes of f32"),
 ]
 ROUNDS = 5 if SOAK else 1
 # Seconds until an error is there: a busy machine may pause a process for some, but
@@ -31,7 +36,9 @@ def is_alive(pid):
 def test_killed_process(mode, victim, operation, asked, round, record_property):
     step = 20 + 37 * round
     record_property("step", step)
-    status, output, reports = run_processes("die.py", victim, step, mode, operation, processes=3)
+    status, output, reports = run_processes(
+        "die.py", victim, step, mode, operation, processes=3, ORIEL_TIMEOUT="60"
+    )
     assert status == 128 + 9, output
     died = reports.pop(victim)[0]["died"]
     assert len(reports) == 2, output
