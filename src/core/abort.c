@@ -68,11 +68,27 @@ void oriel_comm_quit(oriel_comm *comm, const char *why)
                      "process %d (pid %d) has left the comm: %s", comm->process, comm->pid, why);
 }
 
+/* A little longer than the others wait, so that it is they who give up and name it. */
+#define AWAY_MARGIN_S 0.25
+
+static void stay_away(oriel_comm *comm)
+{
+    double until = oriel_now() + comm->timeout + AWAY_MARGIN_S;
+
+    while (!oriel_comm_aborted(comm) && oriel_now() < until)
+        oriel_sys_now->poll(NULL, 0, 5);
+    oriel_comm_abort(comm, ORIEL_ERR_TIMEOUT, comm->first_rank, comm->process,
+                     "process %d did not come within %.1f s: %s", comm->process, comm->timeout,
+                     oriel_last_error());
+}
+
 void oriel_comm_inject(oriel_comm *comm)
 {
     oriel_status st = comm->fabric->operation();
 
-    if (st != ORIEL_OK)
+    if (st == ORIEL_ERR_TIMEOUT)
+        stay_away(comm);
+    else if (st != ORIEL_OK)
         oriel_comm_abort(comm, st, -1, comm->process, "process %d: %s", comm->process,
                          oriel_last_error());
 }

@@ -153,7 +153,8 @@ void oriel_comm_abort(oriel_comm *comm, oriel_status code, int rank, int process
 /* Revokes the comm because a process died or has left. */
 void oriel_comm_abort_gone(oriel_comm *comm, int process);
 /* Before an operation begins: the faults that ORIEL_FAULT asks for, if any. One that
- * fails revokes the comm, which the operation then finds. */
+ * fails revokes the comm, which the operation then finds; one that is dropped stays away
+ * from the others until somebody's deadline. */
 void oriel_comm_inject(oriel_comm *comm);
 static inline void oriel_comm_operation(oriel_comm *comm)
 {

@@ -61,8 +61,9 @@ typedef struct oriel_fabric {
     oriel_status (*memory_read)(int pid, void *dst, const void *src, size_t bytes,
                                 const void *token, uint64_t *token_p);
 
-    /* Before each operation of the process begins, if the fabric injects: a
-     * failure revokes the comm. */
+    /* Before each operation of the process begins, if the fabric injects: a failure
+     * revokes the comm; ORIEL_ERR_TIMEOUT does at the operation's deadline, to which the
+     * process does not come. */
     oriel_status (*operation)(void);
 } oriel_fabric;
 

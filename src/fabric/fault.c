@@ -39,7 +39,7 @@ static const struct {
     [MEMBER_JOIN] = {"member_join", 0},
     [MEMBER_ALIVE] = {"member_alive", 1},
     [MEMORY_READ] = {"memory_read", 0},
-    [OPERATION] = {"operation", 0},
+    [OPERATION] = {"operation", 1},
 };
 
 enum action { PASS, FAIL, DROP, DELAY };
@@ -401,7 +401,20 @@ static oriel_status fault_memory_read(int pid, void *dst, const void *src, size_
 
 static oriel_status fault_operation(void)
 {
-    return strike_local(OPERATION);
+    unsigned long call;
+
+    switch (strike(OPERATION, &call)) {
+    case FAIL:
+        return oriel_fail(ORIEL_ERR_SYSTEM, "call %lu of operation failed, as ORIEL_FAULT asks",
+                          call);
+    case DROP:
+        return oriel_fail(ORIEL_ERR_TIMEOUT,
+                          "call %lu of operation was dropped, as ORIEL_FAULT asks", call);
+    case PASS:
+    case DELAY:
+        break;
+    }
+    return ORIEL_OK;
 }
 
 const oriel_fabric oriel_fabric_fault = {

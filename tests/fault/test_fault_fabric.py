@@ -118,10 +118,32 @@ def test_operation_beyond_the_deadline():
         assert "ORIEL_FAULT is set" in sentence and "rank 1 (process 1)" in sentence, text
 
 
-def test_alone():
+@pytest.mark.parametrize("fault, process", [("operation:1=drop@0", 0), ("operation:5=drop@1", 1)])
+def test_dropped_operation(fault, process):
+    """A rank that does not come: the others wait for it, and it for its own deadline."""
+    ends, text = run(fault, 1000)
+    for where, status, seconds, sentence in ends:
+        assert (where, status) == ("operation", "TIMEOUT"), text
+        # By the others' words, or by its own where they were slow to look at the clock.
+        assert re.search(rf"(rank {process} \(process {process}\)|process {process}) did not come "
+                         r"within 1\.0 s", sentence), text
+        assert "ORIEL_FAULT is set" in sentence, text
+        assert 0.9 < seconds < 15, text
+    assert len(re.findall(r"call \d of operation is dropped", text)) == 1, text
+
+
+def test_dropped_operations():
+    """Nobody comes."""
+    ends, text = run("operation:3=drop", 1000)
+    assert [end[:2] for end in ends] == [("operation", "TIMEOUT")] * 3, text
+    assert "call 3 of operation was dropped, as ORIEL_FAULT asks" in ends[0][3], text
+
+
+@pytest.mark.parametrize("action, end", [("fail", "SYSTEM"), ("drop", "TIMEOUT")])
+def test_alone(action, end):
     """A call that meets nobody fails like any other."""
-    ends, text = run("operation:3=fail", processes=1)
-    assert ends[0][:2] == ("operation", "SYSTEM") and "as ORIEL_FAULT asks" in ends[0][3], text
+    ends, text = run(f"operation:3={action}", 1000, processes=1)
+    assert ends[0][:2] == ("operation", end) and "as ORIEL_FAULT asks" in ends[0][3], text
 
 
 def test_several_faults():
@@ -140,7 +162,7 @@ def test_several_faults():
     ("probe:1=delay:soon", ['"soon"', "seconds"]),
     ("probe:1=delay:", ["seconds"]),
     ("probe:1=drop", ["probe asks no peer"]),
-    ("operation:1=drop", ["operation asks no peer"]),
+    ("memory_read:1=drop", ["memory_read asks no peer"]),
     ("probe:1=fail@one", ['"one"', "process"]),
     ("probe:1=fail,port_serve", ["port_serve", "slot:call=action"]),
     (",".join(["probe:9=fail"] * 17), ["more than 16"]),
