@@ -131,7 +131,7 @@ void oriel_watch_stop(oriel_comm *comm)
     if (!comm->watching)
         return;
     atomic_store(&comm->watch_ends, 1);
-    oriel_sys_now->signal(comm->watch_wake); /* one that got lost costs LOOK_MS */
+    oriel_sys_now->signal(comm->watch_wake); /* one that got lost costs TOLD_MS */
     pthread_join(comm->watch, NULL);
     oriel_sys_now->close(comm->watch_wake);
     comm->watching = 0;
