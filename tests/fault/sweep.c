@@ -3,10 +3,12 @@
  *
  *     sweep phase victim [local ranks] [lenient]
  *
- * with phase of create (the comm is made), use (windows, groups, started requests)
- * and destroy (window and comm are given up). Lenient: the victim holds the store,
- * so that the others may learn no more than that it did not work. */
+ * with phase of create (the comm is made), use (windows, groups, started requests),
+ * sleep (the same: waits that do not sleep), read (operations that read the others'
+ * memory) and destroy (window and comm are given up). Lenient: the victim holds the store, so that
+ * the others may learn no more than that it did not work. */
 #include <errno.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -145,6 +147,8 @@ static oriel_status sweep_use(const struct sweep *sweep, long n)
     make_comm(sweep, &comm, &made);
     CHECK_OK(made);
     arm(sweep, n);
+    if (strcmp(sweep->phase, "sleep") == 0 && oriel_comm_process(comm) != sweep->victim)
+        poll(NULL, 0, 20); /* the victim must wait for the others */
     use_group(comm);
     st = oriel_window_create(comm, 5000, &first);
     if (st != ORIEL_OK) {
@@ -158,6 +162,60 @@ static oriel_status sweep_use(const struct sweep *sweep, long n)
     failing_sys_disarm();
     CHECK_OK(oriel_window_destroy(first));
     CHECK_OK(oriel_window_destroy(second));
+    CHECK_OK(oriel_comm_destroy(comm));
+    return st;
+}
+
+/* Who wakes up too early looks again. */
+static oriel_status sweep_sleep(const struct sweep *sweep, long n)
+{
+    failing_sys_only("futex_wait");
+    CHECK_OK(sweep_use(sweep, n));
+    failing_sys_only(NULL);
+    return ORIEL_OK;
+}
+
+/* Large calls until some have read the others' memory, which is all that an operation
+ * cannot do without: it fails everywhere. */
+static oriel_status read_others(oriel_comm *comm)
+{
+    enum { CALLS = 40, LARGE = 1200 * 1000 };
+    size_t n = (size_t)oriel_comm_size(comm);
+    int rank = oriel_comm_first_rank(comm);
+    test_buffer send = buffer_make(LARGE, 0);
+    test_buffer recv = buffer_make(n * LARGE, 0);
+    oriel_status st = ORIEL_OK;
+
+    for (int i = 0; i < CALLS && st == ORIEL_OK; i++) {
+        memset(send.data, rank + i, LARGE);
+        st = oriel_all_gather(oriel_comm_world(comm), rank, send.data, recv.data, LARGE, ORIEL_U8);
+        for (size_t k = 0; k < n && st == ORIEL_OK; k++)
+            CHECK(recv.data[k * LARGE] == (int)k + i &&
+                      recv.data[(k + 1) * LARGE - 1] == (int)k + i,
+                  "call %d: what rank %zu has sent", i, k);
+    }
+    buffer_free(&send);
+    buffer_free(&recv);
+    return st;
+}
+
+static oriel_status sweep_read(const struct sweep *sweep, long n)
+{
+    oriel_comm *comm = NULL;
+    oriel_status st;
+
+    make_comm(sweep, &comm, &st);
+    CHECK_OK(st);
+    comm->cache = 0; /* as if no cache held anything: then reading is tried soon */
+    failing_sys_only("read_memory");
+    arm(sweep, n);
+    st = read_others(comm);
+    failing_sys_disarm();
+    failing_sys_only(NULL);
+    if (st != ORIEL_OK) {
+        check_says("all_gather", "could not read what others send", NULL);
+        CHECK_IS(ORIEL_ERR_REVOKED, oriel_comm_check(comm));
+    }
     CHECK_OK(oriel_comm_destroy(comm));
     return st;
 }
@@ -190,6 +248,10 @@ static oriel_status attempt(const struct sweep *sweep, long n)
         st = sweep_create(sweep, n);
     else if (strcmp(sweep->phase, "use") == 0)
         st = sweep_use(sweep, n);
+    else if (strcmp(sweep->phase, "read") == 0)
+        st = sweep_read(sweep, n);
+    else if (strcmp(sweep->phase, "sleep") == 0)
+        st = sweep_sleep(sweep, n);
     else
         st = sweep_destroy(sweep, n);
     failed = failing_sys_victim();

@@ -7,13 +7,14 @@ import shutil
 import subprocess
 import sys
 import time
-import uuid
 from pathlib import Path
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 import job
+from job import fresh_job
+from job import srun_step as step
 
 needs_mpirun = pytest.mark.skipif(not shutil.which("mpirun"),
                                   reason="mpirun is not installed (openmpi-bin)")
@@ -57,18 +58,6 @@ class Started:
     def kill(self):
         job.end_group(self.child)
         self.child.stdout.close()
-
-
-def step(process, count, job_id, **more):
-    """What srun tells process `process` of `count` on one machine."""
-    return {"SLURM_JOB_ID": job_id, "SLURM_STEP_ID": 0, "SLURM_PROCID": process,
-            "SLURM_LOCALID": process, "SLURM_NODEID": 0, "SLURM_NTASKS": count,
-            "SLURM_STEP_NUM_TASKS": count, "SLURM_NNODES": 1,
-            "SLURM_STEP_TASKS_PER_NODE": count} | more
-
-
-def fresh_job():
-    return uuid.uuid4().int % 10**12
 
 
 def srun(count, job_id, name="by_hand", *arguments, ids=None, user=None, more=None, **options):

@@ -4,10 +4,12 @@
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdlib.h>
+#include <string.h>
 
 static _Atomic long countdown; /* calls until one fails; 0: none will */
 static _Atomic int error_to_set;
 static const char *_Atomic victim;
+static const char *_Atomic only; /* NULL: any call may fail */
 static _Atomic long held;
 static _Atomic int sparing;         /* threads started now are spared */
 static _Thread_local int is_spared; /* calls of this thread never fail */
@@ -15,8 +17,11 @@ static _Thread_local int is_spared; /* calls of this thread never fail */
 /* Whether the call `name` is the one to fail. */
 static int fails(const char *name)
 {
+    const char *wanted = atomic_load(&only);
     long left = atomic_load(&countdown);
 
+    if (wanted != NULL && strcmp(wanted, name) != 0)
+        return 0;
     do {
         if (left == 0 || is_spared)
             return 0;
@@ -228,6 +233,38 @@ static int counted_read_link(const char *path, char *target, size_t len)
     return fails("read_link") ? -1 : oriel_sys_real.read_link(path, target, len);
 }
 
+static ssize_t counted_read_memory(pid_t pid, const struct iovec *to, const struct iovec *from,
+                                   int n)
+{
+    return fails("read_memory") ? -1 : oriel_sys_real.read_memory(pid, to, from, n);
+}
+
+static ssize_t counted_read_file(const char *path, void *data, size_t capacity)
+{
+    return fails("read_file") ? -1 : oriel_sys_real.read_file(path, data, capacity);
+}
+
+static int counted_write_file(const char *path, const void *data, size_t bytes)
+{
+    return fails("write_file") ? -1 : oriel_sys_real.write_file(path, data, bytes);
+}
+
+/* One that fails has not slept. */
+static int counted_futex_wait(_Atomic uint32_t *word, uint32_t expected, double seconds)
+{
+    return fails("futex_wait") ? 0 : oriel_sys_real.futex_wait(word, expected, seconds);
+}
+
+static int counted_get_robust(struct robust_list_head **head_p)
+{
+    return fails("get_robust") ? -1 : oriel_sys_real.get_robust(head_p);
+}
+
+static int counted_set_robust(struct robust_list_head *head)
+{
+    return fails("set_robust") ? -1 : oriel_sys_real.set_robust(head);
+}
+
 static oriel_sys counted;
 
 void failing_sys_install(void)
@@ -261,6 +298,12 @@ void failing_sys_install(void)
     counted.random = counted_random;
     counted.read_line = counted_read_line;
     counted.read_link = counted_read_link;
+    counted.read_memory = counted_read_memory;
+    counted.read_file = counted_read_file;
+    counted.write_file = counted_write_file;
+    counted.futex_wait = counted_futex_wait;
+    counted.get_robust = counted_get_robust;
+    counted.set_robust = counted_set_robust;
     failing_sys_arm(0, 0);
     atomic_store(&held, 0);
     oriel_sys_now = &counted;
@@ -276,6 +319,11 @@ void failing_sys_arm(long n, int error)
     atomic_store(&victim, NULL);
     atomic_store(&error_to_set, error);
     atomic_store(&countdown, n);
+}
+
+void failing_sys_only(const char *name)
+{
+    atomic_store(&only, name);
 }
 
 void failing_sys_disarm(void)

@@ -10,6 +10,8 @@ void failing_sys_install(void);
 void failing_sys_remove(void);
 /* The n-th call from now that can fail does, with `error`; 0: none does. */
 void failing_sys_arm(long n, int error);
+/* From now on only calls of this name count and fail; NULL: all. */
+void failing_sys_only(const char *name);
 /* No call fails any more; the one that did is remembered. */
 void failing_sys_disarm(void);
 /* Whether calls of the threads the library starts from now on are spared. */

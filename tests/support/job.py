@@ -96,13 +96,26 @@ def check(processes, name, *arguments, **keywords):
     return output
 
 
-class Process:
-    """One process of a job that is started by hand."""
+def fresh_job():
+    return uuid.uuid4().int % 10**12
 
-    def __init__(self, name, *arguments, prefix=(), one_core=False, **options):
+
+def srun_step(process, count, job_id, **more):
+    """What srun tells process `process` of `count` on one machine."""
+    return {"SLURM_JOB_ID": job_id, "SLURM_STEP_ID": 0, "SLURM_PROCID": process,
+            "SLURM_LOCALID": process, "SLURM_NODEID": 0, "SLURM_NTASKS": count,
+            "SLURM_STEP_NUM_TASKS": count, "SLURM_NNODES": 1,
+            "SLURM_STEP_TASKS_PER_NODE": count} | more
+
+
+class Process:
+    """One process of a job that is started by hand; `env`: variables that are no options."""
+
+    def __init__(self, name, *arguments, prefix=(), one_core=False, env=None, **options):
+        more = {name: str(value) for name, value in (env or {}).items()}
         self.out = tempfile.TemporaryFile("w+", errors="replace")
         self.child = subprocess.Popen([*prefix, program(name), *map(str, arguments)],
-                                      env=environment(**options), stdout=self.out,
+                                      env=environment(**options) | more, stdout=self.out,
                                       stderr=self.out, stdin=subprocess.DEVNULL,
                                       start_new_session=True,
                                       preexec_fn=bind_to_one_core if one_core else None)
