@@ -111,8 +111,14 @@ def _broadcast_type(aval, *, axes, root):
 
 def _broadcast_transpose(cotangent, x, *, axes, root):
     # The sum for the root, zeros for the others: no device's own index occurs in
-    # the program, which must be the same for all.
-    return (_bind_permute(all_reduce(cotangent, axes), axes, ((root, root),)),)
+    # the program, which must be the same for all. Axis by axis, because a permute
+    # takes neither axes in another order than the mesh's nor those of vmap among them.
+    total = all_reduce(cotangent, axes)
+    if axes is None:
+        return (_bind_permute(total, None, ((root, root),)),)
+    for name, place in zip(axes, np.unravel_index(root, [size_of((a,)) for a in axes])):
+        total = _bind_permute(total, (name,), ((int(place), int(place)),))
+    return (total,)
 
 
 def _broadcast_batch(axis_data, args, dims, *, axes, root):

@@ -207,6 +207,23 @@ def test_permute_over_a_mixture_is_refused():
         over(make_mesh(), function, P("x"), P("x"))(table(16, 2))
 
 
+@pytest.mark.parametrize("axes", [("y", "x"), ("v", "x"), ("y", "v")])
+def test_gradient_of_broadcast(axes):
+    """Over axes in another order than the mesh's, and of vmap among them, which lax.psum
+    takes with check_vma off alone."""
+    mesh = make_mesh((4, 2), ("x", "y"), [3, 1, 4, 0, 5, 2, 7, 6])
+
+    def gradient(f, v):
+        inner = jax.grad(lambda w: (f(w * w, axes, root=3) * w).sum())
+        return jax.vmap(inner, axis_name="v")(v)
+
+    def everything(f):
+        spec = P(None, "x", "y")
+        return over(mesh, functools.partial(gradient, f), spec, spec, False)(table(3, 4, 2))
+
+    assert_same(*map(everything, (oriel.broadcast, cases.BY_LAX["broadcast"])))
+
+
 @pytest.mark.parametrize("op", ["prod", "min", "max"])
 def test_no_derivative(op):
     mapped = over(make_mesh(), lambda v: oriel.reduce_scatter(v, "x", op=op), P("x"), P("x"))
