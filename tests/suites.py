@@ -255,8 +255,8 @@ def suite_gpu(session):
 # Tests of the command, which wait for graces and deadlines to end.
 COMMAND_TESTS = ("command", "doctor_gpu", "doctor_job", "launchers", "run")
 # Tests that start Python processes and wait for them.
-PROCESS_TESTS = ("failure", "kernel_cuda", "kernel_errors", "mpirun", "op", "order", "processes",
-                 "verify", "world")
+PROCESS_TESTS = ("failure", "kernel_cuda", "kernel_errors", "mpirun_srun", "op", "order",
+                 "processes", "verify", "world")
 
 
 def suite_multi(session):

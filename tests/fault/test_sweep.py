@@ -9,6 +9,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 import job
+import slurm
 
 # Fewer calls than this, and the sweep did not reach what it is for. To destroy is to end
 # the watch thread, which is told and gives up its vow; a process alone has none, and
@@ -69,5 +70,5 @@ def test_sweep_without_a_launcher(victim, store):
 @pytest.mark.parametrize("victim", [0, 1])
 def test_sweep_of_a_job(victim):
     """The store that processes of srun or mpirun find by their job."""
-    number = job.fresh_job()
-    sweep_create(victim, lambda p: {"env": job.srun_step(p, 3, number)})
+    number = slurm.fresh_job()
+    sweep_create(victim, lambda p: {"env": slurm.step(p, 3, number)})

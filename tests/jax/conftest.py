@@ -11,6 +11,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 
 sys.path.append(str(Path(__file__).resolve().parent / "programs"))  # for cases.py
+sys.path.append(str(ROOT / "tests" / "support"))  # for slurm.py
 if importlib.util.find_spec("oriel") is None:
     sys.path.insert(0, str(ROOT / "python"))
 os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"

@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import cases
@@ -74,12 +75,15 @@ def find_oriel():
     return shutil.which("oriel")
 
 
+FOREIGN = ("ORIEL_", "XLA_", "JAX_", "PJRT_", "NPROC", "OMPI_", "PMIX_", "SLURM_")
+
+
 def environment(devices=None, **more):
-    """A clean one: no thread counts, and no options but those of the test."""
+    """A clean one: no thread counts, no launcher, and no options but those of the test."""
     env = {
         k: v
         for k, v in os.environ.items()
-        if not k.startswith(("ORIEL_", "XLA_", "JAX_", "PJRT_", "NPROC"))
+        if not k.startswith(FOREIGN)
     }
     env["JAX_PLATFORMS"] = "cpu"
     env["PYTHONPATH"] = str(Path(oriel.__file__).parents[1])
@@ -105,6 +109,12 @@ def run(command, timeout=240, **options):
         output, _ = child.communicate()
         raise AssertionError(f"still running after {timeout} s:\n{output}") from None
     return child.returncode, output
+
+
+def run_each(command, environments, timeout=240):
+    """One process for each environment, side by side: (exit status, output) of each."""
+    with ThreadPoolExecutor(len(environments)) as pool:
+        return list(pool.map(lambda env: run(command, timeout, env=env), environments))
 
 
 def run_plain(program, *arguments, devices=None, timeout=240, **env):

@@ -13,8 +13,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 import job
-from job import fresh_job
-from job import srun_step as step
+from slurm import fresh_job, step
 
 needs_mpirun = pytest.mark.skipif(not shutil.which("mpirun"),
                                   reason="mpirun is not installed (openmpi-bin)")

@@ -96,18 +96,6 @@ def check(processes, name, *arguments, **keywords):
     return output
 
 
-def fresh_job():
-    return uuid.uuid4().int % 10**12
-
-
-def srun_step(process, count, job_id, **more):
-    """What srun tells process `process` of `count` on one machine."""
-    return {"SLURM_JOB_ID": job_id, "SLURM_STEP_ID": 0, "SLURM_PROCID": process,
-            "SLURM_LOCALID": process, "SLURM_NODEID": 0, "SLURM_NTASKS": count,
-            "SLURM_STEP_NUM_TASKS": count, "SLURM_NNODES": 1,
-            "SLURM_STEP_TASKS_PER_NODE": count} | more
-
-
 class Process:
     """One process of a job that is started by hand; `env`: variables that are no options."""
 
