@@ -14,6 +14,8 @@ import cases
 import jax
 import numpy as np
 import oriel
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
 from jax.sharding import AxisType, Mesh
 from jax.sharding import PartitionSpec as P
 
@@ -61,6 +63,25 @@ def assert_bits(got, expected):
     if got.dtype.kind in "fV":
         got, expected = got.astype(np.float32), expected.astype(np.float32)
     np.testing.assert_array_equal(got, expected)
+
+
+# ---- drawing ----------------------------------------------------------------
+
+
+def examples(number, soak):
+    """How many a test draws: the same ones in each run, others in each soak."""
+    return settings(
+        max_examples=soak if SOAK else number,
+        deadline=None,
+        database=None,
+        derandomize=not SOAK,
+        suppress_health_check=list(HealthCheck),
+    )
+
+
+def picker(data):
+    """What cases.py draws with: one of a list, chosen by Hypothesis."""
+    return lambda options: data.draw(st.sampled_from(options))
 
 
 # ---- programs --------------------------------------------------------------

@@ -9,10 +9,10 @@ import numpy as np
 import oriel
 import pytest
 from cases import DTYPES, MESHES, STEP, by_hand, draw_values
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from jax.sharding import PartitionSpec as P
-from support import SOAK, assert_bits, make_mesh, over
+from support import assert_bits, examples, make_mesh, over
 
 
 def check(shape, dtype, op, mesh_shape, names, axes, order, seed):
@@ -67,13 +67,7 @@ def cases(draw):
     }
 
 
-@settings(
-    max_examples=500 if SOAK else 60,
-    deadline=None,
-    database=None,
-    derandomize=not SOAK,
-    suppress_health_check=list(HealthCheck),
-)
+@examples(60, soak=500)
 @given(cases())
 def test_any_shape_dtype_mesh(case):
     check(**case)

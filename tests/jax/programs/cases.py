@@ -1,5 +1,5 @@
-"""Random calls of the operations that move blocks, with what lax and NumPy make of
-them. Where the randomness comes from is the caller's business: `pick` chooses one
+"""Random calls of the operations that reduce or move blocks, with what lax and NumPy
+make of them. Where the randomness comes from is the caller's business: `pick` chooses one
 of a list."""
 
 import dataclasses
@@ -20,10 +20,12 @@ DTYPES = [
     np.dtype(kind)
     for kind in (ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2)
 ]
+FLOATS = [dtype for dtype in DTYPES if dtype.kind not in "biu"]
 NARROW = {"float16", "bfloat16", "float8_e4m3fn", "float8_e5m2"}
 STEP = {"sum": np.add, "prod": np.multiply, "min": np.minimum, "max": np.maximum}
 MESHES = [((8,), "x"), ((4, 2), "xy"), ((2, 4), "xy"), ((2, 2, 2), "xyz"), ((1, 8), "xy")]
 OPERATIONS = ("all_gather", "reduce_scatter", "all_to_all", "broadcast", "permute")
+REDUCTIONS = ("all_reduce", "reduce_scatter")
 
 
 def draw_values(rng, shape, dtype):
@@ -47,7 +49,34 @@ def by_hand(parts, op):
         parts = parts.astype(np.float32)
     with np.errstate(all="ignore"):
         result = functools.reduce(STEP[op], parts)
-    return result.astype(dtype) if dtype.name in NARROW else result
+        return result.astype(dtype) if dtype.name in NARROW else result
+
+
+def size_of(mesh_shape, names, axes):
+    return int(np.prod([mesh_shape[names.index(name)] for name in axes]))
+
+
+def in_groups(array, mesh_shape, names, axes):
+    """What has one entry for each device, in the shape of the mesh, as (groups, members)."""
+    order, sizes = _group_order(mesh_shape, names, axes)
+    lead = len(names)
+    array = np.transpose(array, order + list(range(lead, array.ndim)))
+    size = size_of(mesh_shape, names, axes)
+    return array.reshape(int(np.prod(sizes)) // size, size, *array.shape[lead:])
+
+
+def from_groups(array, mesh_shape, names, axes):
+    """The way back."""
+    order, sizes = _group_order(mesh_shape, names, axes)
+    array = array.reshape(*sizes, *array.shape[2:])
+    return np.transpose(array, np.argsort(order).tolist() + list(range(len(names), array.ndim)))
+
+
+def _group_order(mesh_shape, names, axes):
+    """Dimensions of the mesh and their sizes, those of `axes` last and in their order."""
+    places = [names.index(name) for name in axes]
+    order = [i for i in range(len(names)) if i not in places] + places
+    return order, [mesh_shape[i] for i in order]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,41 +109,66 @@ class Case:
         y = function(v.reshape(self.shape))
         return y.reshape(*(1,) * len(self.mesh_shape), *y.shape)
 
+    def theirs_derived(self, v):
+        by_lax = SOUND_BY_LAX[self.operation]
+        return self._around(lambda x: by_lax(x, self.axes, **self.arguments), v)
+
+    @property
+    def layout(self):
+        return self.mesh_shape, self.names, self.axes
+
     def lax_has_it(self):
-        """What XLA knows how to add, and adds without rounding; its gathers and
-        scatters refuse operands without elements."""
+        """What XLA knows how to reduce; its gathers and scatters refuse operands
+        without elements."""
         if self.operation in ("all_gather", "reduce_scatter") and 0 in self.shape:
             return False
-        return self.operation != "reduce_scatter" or (
-            self.arguments["op"] == "sum" and self.dtype.kind in "iu"
-        )
+        if self.operation not in REDUCTIONS:
+            return True
+        ordered = self.operation == "all_reduce" and self.dtype.kind != "c"
+        ops = ("sum", "min", "max") if ordered else ("sum",)
+        return self.arguments["op"] in ops and self.dtype != bool
+
+    def rounds(self):
+        return self.arguments.get("op") in ("sum", "prod") and self.dtype in FLOATS
 
     def expected(self, parts):
         """What NumPy makes of all operands: all results, in the shape of the mesh."""
-        places = [self.names.index(name) for name in self.axes]
-        order = [i for i in range(len(self.names)) if i not in places] + places
-        lead = len(self.names)
-        kept = [self.mesh_shape[i] for i in order]
-        groups = np.transpose(parts, order + list(range(lead, parts.ndim)))
-        size = int(np.prod([self.mesh_shape[i] for i in places]))
-        groups = groups.reshape(int(np.prod(self.mesh_shape)) // size, size, *self.shape)
+        groups = in_groups(parts, *self.layout)
         results = np.stack([np.stack(self._by_numpy(group)) for group in groups])
-        results = results.reshape(*kept, *results.shape[2:])
-        back = np.argsort(order).tolist()
-        return np.transpose(results, back + list(range(lead, results.ndim)))
+        return from_groups(results, *self.layout)
+
+    def in_float64(self, parts):
+        """What a reduction of floats is without rounding, as nearly as float64 tells, and
+        the sums or products of magnitudes, to which errors are in proportion."""
+        wide = parts.astype("complex128" if self.dtype.kind == "c" else "float64")
+        return self.expected(wide), self.expected(np.abs(wide))
+
+    def error(self, value, scale, narrow=False):
+        """How far a result may be from `value`. The steps are taken in the dtype itself or,
+        where it is narrow, in float32 and rounded once; unless they are `narrow`, too."""
+        info = ml_dtypes.finfo(self.dtype)
+        steps = 8 if self.dtype.kind != "c" else 24
+        if narrow or self.dtype.name not in NARROW:
+            return steps * float(info.eps) * scale
+        once = float(info.eps) / 2 * np.abs(value) + float(info.smallest_subnormal)
+        return once + steps * float(np.finfo(np.float32).eps) * scale
 
     def _by_numpy(self, group):
-        if self.operation == "reduce_scatter":
+        if self.operation in REDUCTIONS:
             # Added in the order of the mesh, whatever the order of the axes.
             sizes = [self.mesh_shape[self.names.index(name)] for name in self.axes]
             index = np.arange(len(group)).reshape(sizes)
             index = index.transpose(np.argsort([self.names.index(name) for name in self.axes]))
-            return scatter_by_numpy(group, group[index.ravel()], **self.arguments)
+            return BY_NUMPY[self.operation](group[index.ravel()], **self.arguments)
         return BY_NUMPY[self.operation](group, **self.arguments)
 
 
-def scatter_by_numpy(group, ordered, scatter_dimension, tiled, op):
-    parts = np.split(by_hand(ordered, op), len(group), scatter_dimension)
+def reduce_by_numpy(group, op):
+    return [by_hand(group, op)] * len(group)
+
+
+def scatter_by_numpy(group, scatter_dimension, tiled, op):
+    parts = np.split(by_hand(group, op), len(group), scatter_dimension)
     return parts if tiled else [part.squeeze(scatter_dimension) for part in parts]
 
 
@@ -146,6 +200,8 @@ def permute_by_numpy(group, perm):
 
 
 BY_NUMPY = {
+    "all_reduce": reduce_by_numpy,
+    "reduce_scatter": scatter_by_numpy,
     "all_gather": gather_by_numpy,
     "all_to_all": all_to_all_by_numpy,
     "broadcast": broadcast_by_numpy,
@@ -160,37 +216,68 @@ def broadcast_by_lax(x, axes, root):
     return oriel._primitive.make_varying(y, axes if isinstance(axes, tuple) else (axes,))
 
 
+def reduce_by_lax(x, axes, op="sum"):
+    return {"sum": lax.psum, "mean": lax.pmean, "min": lax.pmin, "max": lax.pmax}[op](x, axes)
+
+
 def scatter_by_lax(x, axes, scatter_dimension=0, tiled=False, op="sum"):
-    assert op == "sum"
-    return lax.psum_scatter(x, axes, scatter_dimension=scatter_dimension, tiled=tiled)
+    total = lax.psum_scatter(x, axes, scatter_dimension=scatter_dimension, tiled=tiled)
+    assert op in ("sum", "mean")
+    return total if op == "sum" else total / lax.psum(1, axes)
+
+
+def sound_scatter_by_lax(x, axes, scatter_dimension=0, tiled=False, op="sum"):
+    y = scatter_by_lax(x, axes, scatter_dimension, True, op)
+    return y if tiled else y.squeeze(scatter_dimension)
+
+
+def sound_all_to_all_by_lax(x, axes, split_axis, concat_axis, tiled=False):
+    if tiled:
+        return lax.all_to_all(x, axes, split_axis, concat_axis, tiled=True)
+    x = jnp.moveaxis(x, split_axis, 0)
+    return jnp.moveaxis(lax.all_to_all(x, axes, 0, 0), 0, concat_axis)
 
 
 BY_LAX = {
+    "all_reduce": reduce_by_lax,
     "all_gather": lax.all_gather,
     "reduce_scatter": scatter_by_lax,
     "all_to_all": lax.all_to_all,
     "broadcast": broadcast_by_lax,
     "permute": lax.ppermute,
 }
+# The part of lax that is right under every transformation: of what is not tiled, it
+# neither batches psum_scatter nor transposes all_to_all.
+SOUND_BY_LAX = BY_LAX | {
+    "reduce_scatter": sound_scatter_by_lax,
+    "all_to_all": sound_all_to_all_by_lax,
+}
 
 
 # ---- drawing -----------------------------------------------------------------
 
 
-def draw_case(pick, operation):
+def draw_mesh(pick, any_order=True):
+    """Shape and names of a mesh, the axes of a call in the order of the mesh or in
+    another, and the order of the devices."""
     mesh_shape, names = pick(MESHES)
     axes = [name for name in names if pick([True, True, False])] or [pick(list(names))]
-    if operation != "permute" and pick([False, True]):
+    if any_order and pick([False, True]):
         axes = axes[::-1]
     order = list(range(8))
     if pick([False, True]):
         order = order[3:] + order[:3][::-1]
-    size = int(np.prod([mesh_shape[names.index(name)] for name in axes]))
-    shape = [pick([1, 2, 3, 5, 0]) for _ in range(pick([1, 2, 3]))]
-    arguments = DRAW[operation](pick, shape, size)
+    return mesh_shape, names, tuple(axes), tuple(order)
+
+
+def draw_case(pick, operation, dtypes=DTYPES, ops=tuple(STEP), lengths=(1, 2, 3, 5, 0)):
+    mesh_shape, names, axes, order = draw_mesh(pick, any_order=operation != "permute")
+    shape = [pick(list(lengths)) for _ in range(pick([1, 2, 3]))]
+    arguments = DRAW[operation](pick, shape, size_of(mesh_shape, names, axes))
+    if operation in REDUCTIONS:
+        arguments["op"] = pick(list(ops))
     return Case(
-        operation, tuple(shape), pick(DTYPES), mesh_shape, names, tuple(axes), tuple(order),
-        arguments,
+        operation, tuple(shape), pick(dtypes), mesh_shape, names, axes, order, arguments
     )
 
 
@@ -213,7 +300,7 @@ def _draw_split(pick, shape, size):
 
 def _draw_scatter(pick, shape, size):
     dim, tiled = _draw_split(pick, shape, size)
-    return {"scatter_dimension": dim % len(shape), "tiled": tiled, "op": pick(list(STEP))}
+    return {"scatter_dimension": dim % len(shape), "tiled": tiled}
 
 
 def _draw_all_to_all(pick, shape, size):
@@ -238,6 +325,7 @@ def _draw_permute(pick, shape, size):
 
 
 DRAW = {
+    "all_reduce": lambda pick, shape, size: {},
     "all_gather": _draw_gather,
     "reduce_scatter": _draw_scatter,
     "all_to_all": _draw_all_to_all,
@@ -266,6 +354,17 @@ def draw_ragged(rng, n, slices, rows, row=(), dtype=np.float32):
         .reshape(n, n * slices),
         "recv_sizes": received,
     }
+
+
+def draw_ragged_groups(rng, groups, n, *arguments):
+    """Operands of several groups of n members each, with the same room for all."""
+    drawn = [draw_ragged(rng, n, *arguments) for _ in range(groups)]
+    room = max(len(arrays["output"][0]) for arrays in drawn)
+    for arrays in drawn:
+        output = arrays["output"]
+        more = np.zeros((n, room - output.shape[1], *output.shape[2:]), output.dtype)
+        arrays["output"] = np.concatenate([output, more], 1)
+    return {name: np.stack([arrays[name] for arrays in drawn]) for name in drawn[0]}
 
 
 def _spread(rng, sizes, rows):
