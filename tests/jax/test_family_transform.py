@@ -8,10 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 import oriel
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from jax import lax
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
-from support import assert_same, make_mesh, over
+from support import assert_same, examples, make_mesh, over, picker
 
 CYCLE = [(i, (i + 3) % 8) for i in range(8)]
 # name: operation, arguments; for an operand of shape (8, 2) or (8, 16)
@@ -37,14 +39,8 @@ def by_oriel(call, axes="x"):
 
 
 def by_lax(call, axes="x"):
-    """By the part of lax that is right under every transformation: of what is not
-    tiled, it neither batches psum_scatter nor transposes all_to_all."""
     name, arguments = CALLS[call]
-    if call == "reduce_scatter":
-        return lambda v: lax.psum_scatter(v, axes, tiled=True).squeeze(0)
-    if call == "all_to_all":
-        return lambda v: jnp.moveaxis(lax.all_to_all(v, axes, 0, 0), 0, 1)
-    return lambda v: cases.BY_LAX[name](v, axes, **arguments)
+    return lambda v: cases.SOUND_BY_LAX[name](v, axes, **arguments)
 
 
 def table(*shape):
@@ -90,6 +86,54 @@ def test_derivatives(spec, check_vma):
         return each(x) | {"outside": gradient, "linear": jax.linearize(plain, x)[1](x - 1)}
 
     assert_close(everything(by_oriel), everything(by_lax))
+
+
+@examples(10, soak=150)
+@given(st.data())
+@pytest.mark.parametrize("operation", ["all_reduce", *cases.OPERATIONS])
+def test_any_derivatives(operation, data):
+    """On any mesh, over any axes, of devices in any order. Of small whole numbers, whose
+    sums have one result in any order."""
+    pick = picker(data)
+    floats = [np.dtype("float32"), np.dtype("float64")]
+    case = cases.draw_case(pick, operation, floats, ops=("sum", "mean"), lengths=(1, 2, 3))
+    rng, check_vma = np.random.default_rng(pick(list(range(100)))), pick([True, False])
+    mesh = make_mesh(case.mesh_shape, tuple(case.names), case.order)
+
+    def draw(shape):
+        return rng.integers(-4, 5, shape).astype(case.dtype)
+
+    x, t = draw((*case.mesh_shape, *case.shape)), draw((*case.mesh_shape, *case.shape))
+    result = jax.eval_shape(over(mesh, case.ours, case.spec, case.spec, check_vma), x)
+    w = draw(result.shape)
+
+    @jax.jit
+    def both(x, t, w):
+        kinds = case.ours, case.theirs_derived
+        return [any_derivatives(case, mesh, f, check_vma, x, t, w) for f in kinds]
+
+    assert_same(*both(x, t, w))
+
+
+def any_derivatives(case, mesh, f, check_vma, x, t, w):
+    """Forward and reverse mode, inside and outside of shard_map."""
+
+    def inside(v, tangent, weights):
+        gradient = jax.grad(lambda u: (f(u * u) * weights).sum())(v)
+        return jax.jvp(lambda u: f(u * u), (v,), (tangent,))[1], gradient
+
+    def squared(v):
+        return f(v * v)
+
+    spec = case.spec
+    step = over(mesh, squared, spec, spec, check_vma)
+    value, pull = jax.vjp(step, x)
+    return (
+        over(mesh, inside, (spec,) * 3, spec, check_vma)(x, t, w),
+        jax.jvp(step, (x,), (t,))[1],
+        value,
+        pull(w),
+    )
 
 
 def test_types():
