@@ -6,13 +6,12 @@ import jax.numpy as jnp
 import numpy as np
 import oriel
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from jax.sharding import PartitionSpec as P
-from support import SOAK, assert_bits, make_mesh, over
+from support import assert_bits, examples, make_mesh, over, picker
 
 NAMES = ("operand", "output", "input_offsets", "send_sizes", "output_offsets", "recv_sizes")
-INDICES = NAMES[2:]
 
 
 def call(*arrays, axes="x"):
@@ -25,60 +24,60 @@ def mapped(function=call, mesh=None, check_vma=True, out_specs=P("x")):
     return over(mesh or make_mesh(), function, (P("x"),) * 6, out_specs, check_vma)
 
 
-@settings(
-    max_examples=200 if SOAK else 15,
-    deadline=None,
-    database=None,
-    derandomize=not SOAK,
-    suppress_health_check=list(HealthCheck),
-)
-@given(st.data())
-def test_any_call(data):
-    def pick(*options):
-        return data.draw(st.sampled_from(options))
-
-    rng = np.random.default_rng(pick(*range(100)))
-    row = pick((), (1,), (3,), (2, 5), (700,))
-    dtype = pick(*cases.DTYPES)
-    arrays = cases.draw_ragged(rng, 8, pick(1, 2, 5), pick(1, 9, 40), row, dtype)
-    for name in INDICES:
-        arrays[name] = arrays[name].astype(pick("int32", "int64", "uint8"))
-    got = mapped(check_vma=pick(True, False))(*arrays.values())
-    assert_bits(got, cases.ragged_by_numpy(**arrays))
-
-
-@pytest.mark.parametrize("order", [None, [3, 1, 4, 0, 5, 2, 7, 6]])
-def test_groups(order):
-    """Over one of two axes."""
-    mesh = make_mesh((2, 4), ("a", "x"), order)
-    arrays = [cases.draw_ragged(np.random.default_rng(i), 4, 1, 12, (3,)) for i in (1, 2)]
-    room = max(len(a["output"][0]) for a in arrays)
-    for a in arrays:
-        a["output"] = np.zeros((4, room, 3), np.float32)
-    both = {name: np.stack([a[name] for a in arrays]) for name in NAMES}
+def draw_call(pick, rng, *arguments):
+    """Arrays in the shape of a mesh, the call over some of its axes, and what NumPy makes
+    of such arrays."""
+    mesh_shape, names, axes, order = cases.draw_mesh(pick)
+    layout, n = (mesh_shape, names, axes), cases.size_of(mesh_shape, names, axes)
+    groups = cases.draw_ragged_groups(rng, 8 // n, n, *arguments)
+    lead, spec, mesh = len(names), P(*names), make_mesh(mesh_shape, tuple(names), order)
 
     def function(*parts):
-        return call(*(part[0] for part in parts))[None]
+        own = [part.reshape(part.shape[lead:]) for part in parts]
+        return oriel.ragged_all_to_all(*own, axis_name=axes).reshape(parts[1].shape)
 
-    got = over(mesh, function, (P("a", "x"),) * 6, P("a", "x"))(*both.values())
-    for result, a in zip(np.asarray(got), arrays, strict=True):
-        np.testing.assert_array_equal(result, cases.ragged_by_numpy(**a))
+    def by_numpy(*arrays):
+        members = zip(*(cases.in_groups(array, *layout) for array in arrays), strict=True)
+        return cases.from_groups(np.stack([cases.ragged_by_numpy(*m) for m in members]), *layout)
+
+    arrays = [cases.from_groups(array, *layout) for array in groups.values()]
+    return arrays, over(mesh, function, (spec,) * 6, spec, pick([True, False])), by_numpy
+
+
+@examples(15, soak=200)
+@given(st.data())
+def test_any_call(data):
+    pick = picker(data)
+    rng = np.random.default_rng(pick(list(range(100))))
+    row = pick([(), (1,), (3,), (2, 5), (700,)])
+    arrays, step, by_numpy = draw_call(
+        pick, rng, pick([1, 2, 5]), pick([1, 9, 40]), row, pick(cases.DTYPES)
+    )
+    arrays[2:] = [array.astype(pick(["int32", "int64", "uint8"])) for array in arrays[2:]]
+    assert_bits(step(*arrays), by_numpy(*arrays))
+
+
+@examples(6, soak=60)
+@given(st.data())
+def test_any_derivatives(data):
+    pick = picker(data)
+    rng = np.random.default_rng(pick(list(range(100))))
+    check_derivatives(rng, *draw_call(pick, rng, pick([1, 2]), 20, (2,), np.float64))
 
 
 @pytest.mark.parametrize("check_vma", [True, False])
 def test_derivatives(check_vma):
     rng = np.random.default_rng(7)
-    arrays = cases.draw_ragged(rng, 8, 2, 20, (2,), np.float64)
-    rows, indices = list(arrays.values())[:2], list(arrays.values())[2:]
-    step = mapped(check_vma=check_vma)
+    arrays = list(cases.draw_ragged(rng, 8, 2, 20, (2,), np.float64).values())
+    check_derivatives(rng, arrays, mapped(check_vma=check_vma), cases.ragged_by_numpy)
 
-    def by_numpy(operand, output):
-        return cases.ragged_by_numpy(operand, output, *indices)
 
+def check_derivatives(rng, arrays, step, by_numpy):
+    rows, indices = arrays[:2], arrays[2:]
     tangents = [cases.draw_values(rng, x.shape, x.dtype) for x in rows]
     value, moved = jax.jvp(lambda *r: step(*r, *indices), rows, tangents)
-    np.testing.assert_array_equal(value, by_numpy(*rows))
-    np.testing.assert_array_equal(moved, by_numpy(*tangents))
+    np.testing.assert_array_equal(value, by_numpy(*rows, *indices))
+    np.testing.assert_array_equal(moved, by_numpy(*tangents, *indices))
 
     weights = cases.draw_values(rng, value.shape, value.dtype)
     gradients = jax.grad(lambda r: (step(*r, *indices) * weights).sum())(rows)
@@ -86,7 +85,8 @@ def test_derivatives(check_vma):
     for i in range(2):
         alone = [t if i == j else 0 * t for j, t in enumerate(tangents)]
         np.testing.assert_allclose(
-            (gradients[i] * tangents[i]).sum(), (weights * by_numpy(*alone)).sum(), rtol=1e-12
+            (gradients[i] * tangents[i]).sum(), (weights * by_numpy(*alone, *indices)).sum(),
+            rtol=1e-12, atol=1e-10,
         )
     only = jax.grad(lambda r: (step(rows[0], r, *indices) * weights).sum())(rows[1])
     np.testing.assert_array_equal(only, gradients[1])
