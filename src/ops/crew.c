@@ -15,7 +15,23 @@ struct oriel_crew {
     int threads;
     int spare; /* threads that no task is meant for */
     int stop;
+    int has_last;
+    pthread_t last; /* thread to end; nobody has joined it yet */
 };
+
+/* Called with the lock held, which it gives up. Each thread joins the one that ended before
+ * it: when the last one is joined, none runs code of this library any more. */
+static void join_last(oriel_crew *crew)
+{
+    int has_last = crew->has_last;
+    pthread_t last = crew->last;
+
+    crew->last = pthread_self();
+    crew->has_last = 1;
+    pthread_mutex_unlock(&crew->lock);
+    if (has_last)
+        pthread_join(last, NULL);
+}
 
 static void *crew_main(void *arg)
 {
@@ -37,7 +53,7 @@ static void *crew_main(void *arg)
     }
     crew->threads--;
     pthread_cond_broadcast(&crew->ended);
-    pthread_mutex_unlock(&crew->lock);
+    join_last(crew);
     return NULL;
 }
 
@@ -48,7 +64,6 @@ static int add_thread(oriel_crew *crew)
 
     if (crew->threads >= MAX_THREADS || oriel_sys_now->thread(&thread, crew_main, crew) != 0)
         return 0;
-    pthread_detach(thread);
     crew->threads++;
     crew->spare++;
     return 1;
@@ -99,7 +114,7 @@ void oriel_crew_destroy(oriel_crew *crew)
     pthread_cond_broadcast(&crew->work);
     while (crew->threads > 0)
         pthread_cond_wait(&crew->ended, &crew->lock);
-    pthread_mutex_unlock(&crew->lock);
+    join_last(crew);
     pthread_mutex_destroy(&crew->lock);
     pthread_cond_destroy(&crew->work);
     pthread_cond_destroy(&crew->ended);
