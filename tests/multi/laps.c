@@ -3,14 +3,16 @@
 #include <poll.h>
 #include <stdlib.h>
 
+#include "base/sys.h"
 #include "core/comm.h"
+#include "core/lane.h"
 #include "support/check.h"
 #include "support/family.h"
 #include "support/process.h"
 #include "support/ranks.h"
 #include "support/resources.h"
 
-enum { FLIGHTS = 32, MANY = 30000, FEW = 12 };
+enum { FLIGHTS = 32, MANY = 30000, SOME = 500, FEW = 12 };
 
 struct plan {
     int broadcasts;
@@ -21,7 +23,7 @@ struct plan {
 /* Broadcast number `i` carries its own number in every word. */
 static size_t words_of(unsigned i)
 {
-    return i % 97 == 0 ? MANY : i % 7 == 0 ? 500 : FEW;
+    return i % 97 == 0 ? MANY : i % 7 == 0 ? SOME : FEW;
 }
 
 static void fill(uint64_t *words, unsigned i)
@@ -60,6 +62,33 @@ static void blocking(oriel_comm *comm, int rank, unsigned n)
         check_words(words, i, rank);
     }
     free(words);
+}
+
+/* The last rank sleeps long enough for the root to use up its room: there the root waits,
+ * and what it has sent before is still all there. */
+static void stalled(oriel_comm *comm, int rank)
+{
+    enum { SLEEP_MS = 300, CALLS = 2 * LANE_SLOTS };
+    oriel_group *world = oriel_comm_world(comm);
+    int last = oriel_comm_size(comm) - 1;
+    double when[HEAP_MAX_RANKS] = {0};
+    uint64_t words[SOME];
+
+    CHECK_OK(oriel_barrier(world, rank));
+    if (rank == last)
+        poll(NULL, 0, SLEEP_MS);
+    when[rank] = oriel_now(); /* the last rank comes; of the root see below */
+    for (unsigned i = 1; i <= CALLS; i++) {
+        if (rank == 0)
+            fill(words, i);
+        CHECK_OK(oriel_broadcast(world, rank, words, words, words_of(i), ORIEL_U64, 0));
+        check_words(words, i, rank);
+        if (rank == 0 && i == LANE_SLOTS + 1)
+            when[rank] = oriel_now(); /* the first call without room has ended */
+    }
+    CHECK_OK(oriel_all_gather(world, rank, when + rank, when, 1, ORIEL_F64));
+    CHECK(last == 0 || when[0] >= when[last],
+          "the root was ahead by more than its room, %g s early", when[last] - when[0]);
 }
 
 /* The root is up to FLIGHTS broadcasts ahead. */
@@ -147,6 +176,8 @@ static void body(oriel_comm *comm, int rank, void *arg)
 {
     const struct plan *plan = arg;
 
+    if (plan->broadcasts > 0)
+        stalled(comm, rank);
     blocking(comm, rank, (unsigned)plan->broadcasts / 2);
     started(comm, rank, (unsigned)(plan->broadcasts - plan->broadcasts / 2));
     permutations(comm, rank);

@@ -71,7 +71,7 @@ static void receive(oriel_comm *comm, int rank, unsigned call)
     check_words(words, 0, call);
 }
 
-/* The root is four calls ahead and not one more; nobody waits for another receiver. */
+/* The root is LANE_SLOTS calls ahead and not one more; nobody waits for another receiver. */
 static void the_root_runs_ahead(void **state)
 {
     oriel_comm *comm = comm_of(long_s);
