@@ -6,11 +6,14 @@ import os
 import pathlib
 import re
 import select
+import shutil
 import signal
 import subprocess
 import termios
 import time
 import uuid
+
+import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 LIMIT = 60  # seconds; no test needs more than a few
@@ -56,6 +59,15 @@ def wait_for_end(pidfds, seconds=10):
         ready = select.select([fd], [], [], max(0, deadline - time.monotonic()))[0]
         assert ready, "a process is still alive"
         os.close(fd)
+
+
+needs_mpirun = pytest.mark.skipif(not shutil.which("mpirun"),
+                                  reason="mpirun is not installed (openmpi-bin)")
+
+
+def mpirun_command(n, *words):
+    return ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-n", str(n),
+            *map(str, words)]
 
 
 class Launcher:

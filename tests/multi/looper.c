@@ -2,7 +2,8 @@
  * looks, and the sum tells the others: looper file [comms] [mode rank]
  *
  *     idle rank   makes five calls, then none until the file is there
- *     stop rank   stops itself before it gives its comms up */
+ *     stop rank   stops itself before it gives its comms up
+ *     gather 0    makes all_gathers instead */
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -12,7 +13,7 @@
 #include "support/check.h"
 #include "support/process.h"
 
-enum { COUNT = 256, MAX_COMMS = 4, CALLS_BEFORE_IDLE = 5 };
+enum { COUNT = 256, MAX_COMMS = 4, MAX_RANKS = 8, CALLS_BEFORE_IDLE = 5 };
 
 static void wait_for_file(const char *name)
 {
@@ -20,12 +21,27 @@ static void wait_for_file(const char *name)
         poll(NULL, 0, 5);
 }
 
+/* Whether rank 0 has found the file. */
+static int call_once(oriel_comm *comm, int rank, const char *mode, int found)
+{
+    int values[MAX_RANKS][COUNT] = {{0}};
+    oriel_group *world = oriel_comm_world(comm);
+    int *mine = values[strcmp(mode, "gather") == 0 ? rank : 0];
+
+    mine[0] = found;
+    if (strcmp(mode, "gather") == 0)
+        CHECK_OK(oriel_all_gather(world, rank, mine, values, COUNT, ORIEL_S32));
+    else
+        CHECK_OK(oriel_all_reduce(world, rank, mine, mine, COUNT, ORIEL_S32, ORIEL_SUM));
+    return values[0][0];
+}
+
 int main(int argc, char **argv)
 {
     int comms = process_argument(argc, argv, 2, 1);
     const char *mode = argc > 3 ? argv[3] : "";
     oriel_comm *comm[MAX_COMMS];
-    int values[COUNT] = {0};
+    int found = 0;
     int rank;
     int special;
 
@@ -36,12 +52,11 @@ int main(int argc, char **argv)
     special = rank == process_argument(argc, argv, 4, -1);
     printf("pid %d rank %d\n", (int)getpid(), rank);
     fflush(stdout);
-    for (int call = 0; values[0] == 0; call++) {
+    CHECK(oriel_comm_size(comm[0]) <= MAX_RANKS, "%d ranks", oriel_comm_size(comm[0]));
+    for (int call = 0; !found; call++) {
         if (special && strcmp(mode, "idle") == 0 && call == CALLS_BEFORE_IDLE)
             wait_for_file(argv[1]);
-        values[0] = rank == 0 && access(argv[1], F_OK) == 0;
-        CHECK_OK(oriel_all_reduce(oriel_comm_world(comm[0]), rank, values, values, COUNT, ORIEL_S32,
-                                  ORIEL_SUM));
+        found = call_once(comm[0], rank, mode, rank == 0 && access(argv[1], F_OK) == 0);
     }
     if (special && strcmp(mode, "stop") == 0)
         raise(SIGSTOP);

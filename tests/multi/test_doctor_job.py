@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from launcher import read_until
+from launcher import mpirun_command, needs_mpirun, read_until
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 import job
@@ -157,10 +157,8 @@ def test_several_comms(oriel, loopers):
     group.end()
 
 
-def test_launcher(oriel, tmp_path):
-    """The process id of `oriel run`, which is no rank itself."""
-    end = tmp_path / "end"
-    run = oriel.start("run", "-n", 3, "--", job.program("looper"), end)
+def check_launcher(oriel, run, end, operation):
+    """The process id of a launcher, which is no rank itself."""
     pids = {}
     for _ in range(3):
         found = read_until(run.stdout, r"pid (\d+) rank (\d+)")
@@ -169,10 +167,24 @@ def test_launcher(oriel, tmp_path):
     comm = look_until(oriel, run.pid, "ranks 0, 1 wait")
     assert f"for rank 2 (pid {pids[2]}), which is stopped" in comm["verdict"][0]
     assert [rank["pid"] for rank in comm["ranks"]] == [pids[r] for r in range(3)]
+    assert [rank["operation"] for rank in comm["ranks"]][:2] == [operation] * 2
     os.kill(pids[2], signal.SIGCONT)
     end.touch()
     run.communicate(timeout=LIMIT)
     assert run.returncode == 0
+
+
+def test_launcher(oriel, tmp_path):
+    end = tmp_path / "end"
+    run = oriel.start("run", "-n", 3, "--", job.program("looper"), end)
+    check_launcher(oriel, run, end, "all_reduce")
+
+
+@needs_mpirun
+def test_mpirun(oriel, tmp_path):
+    end = tmp_path / "end"
+    command, *words = mpirun_command(3, job.program("looper"), end, 1, "gather", 0)
+    check_launcher(oriel, oriel.start(*words, command=command), end, "all_gather")
 
 
 # ---- no such job ------------------------------------------------------------------------

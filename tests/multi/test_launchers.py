@@ -10,13 +10,12 @@ import time
 from pathlib import Path
 
 import pytest
+from launcher import mpirun_command, needs_mpirun
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 import job
 from slurm import fresh_job, step
 
-needs_mpirun = pytest.mark.skipif(not shutil.which("mpirun"),
-                                  reason="mpirun is not installed (openmpi-bin)")
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as another user")
 NOBODY = 65534
 
@@ -26,11 +25,6 @@ def environment(variables, **options):
     foreign = ("SLURM_", "OMPI_", "PMIX_")
     env = {k: v for k, v in job.environment(**options).items() if not k.startswith(foreign)}
     return env | {name: str(value) for name, value in variables.items()}
-
-
-def mpirun_command(n, *words):
-    return ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-n", str(n),
-            *map(str, words)]
 
 
 class Started:
