@@ -242,6 +242,13 @@ oriel_status oriel_cell_enter(const oriel_group *group, int rank, int index, con
     return st;
 }
 
+int oriel_cell_at_door(const oriel_comm *comm, const oriel_key *key)
+{
+    const heap_bucket *bucket = bucket_of(&comm->heap, key, key_hash(key));
+
+    return (int)atomic_load_explicit(&bucket->lock, memory_order_relaxed) - 1;
+}
+
 int oriel_cell_arrive(const oriel_group *group, heap_cell *cell, int index)
 {
     heap_member *member = &oriel_heap_members(&group->comm->heap, cell)[index];

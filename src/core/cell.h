@@ -45,5 +45,7 @@ void oriel_cell_leave(const oriel_group *group, heap_cell *cell);
 /* The first member that has not arrived; once all have, the one that is furthest
  * behind in a staged transfer; -1: none. A world rank. */
 int oriel_cell_missing(const oriel_group *group, const heap_cell *cell);
+/* Who is just entering or leaving where this key's cell is or would be; -1: nobody. */
+int oriel_cell_at_door(const oriel_comm *comm, const oriel_key *key);
 
 #endif

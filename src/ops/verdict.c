@@ -19,6 +19,8 @@ static int missing_rank(const oriel_request *request)
 
     if (request->cell != NULL)
         return oriel_cell_missing(group, request->cell);
+    if (request->state == REQUEST_ENTER)
+        return oriel_cell_at_door(request->comm, &request->key);
     if ((request->state == REQUEST_LANE || request->state == REQUEST_SHOWN) &&
         request->scan.at < request->scan.end)
         index = request->scan.at;
@@ -67,6 +69,8 @@ differing_cell(const oriel_request *request, int rank, int any)
     const oriel_heap *heap = &request->comm->heap;
     int theirs = oriel_group_index(request->group, rank);
 
+    if (theirs < 0)
+        return NULL;
     for (int b = 0; b < HEAP_BUCKETS; b++) {
         for (int way = 0; way < HEAP_WAYS; way++) {
             const heap_cell *cell = &heap->buckets[b].cells[way];

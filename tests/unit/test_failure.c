@@ -490,6 +490,27 @@ static void test_warning(void **state)
     CHECK_OK(oriel_comm_destroy(comm));
 }
 
+/* A process that is stopped while it enters its cell keeps the others out of theirs, also
+ * one that is no member. */
+static void test_stopped_at_the_door(void **state)
+{
+    oriel_comm *comm = ranks_comm(RANKS, soon_s, NULL);
+    static const int two[] = {0, 1};
+    oriel_group *group = NULL;
+    float x = 1;
+
+    (void)state;
+    CHECK_OK(oriel_group_create(comm, two, 2, &group));
+    for (int b = 0; b < HEAP_BUCKETS; b++)
+        atomic_store(&comm->heap.buckets[b].lock, LATE + 1);
+    CHECK_IS(ORIEL_ERR_TIMEOUT, oriel_all_reduce(group, 0, &x, &x, 1, ORIEL_F32, ORIEL_SUM));
+    check_says("rank 2 (process 0) did not come", NULL);
+    for (int b = 0; b < HEAP_BUCKETS; b++)
+        atomic_store(&comm->heap.buckets[b].lock, 0);
+    oriel_group_destroy(group);
+    CHECK_OK(oriel_comm_destroy(comm));
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -502,6 +523,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_different),
         cmocka_unit_test(test_same_end),
         cmocka_unit_test(test_warning),
+        cmocka_unit_test(test_stopped_at_the_door),
     };
 
     if (argc > 1)
