@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/leave.h"
 #include "base/sys.h"
 
 enum { MAX_THREADS = 4096 };
@@ -15,23 +16,8 @@ struct oriel_crew {
     int threads;
     int spare; /* threads that no task is meant for */
     int stop;
-    int has_last;
-    pthread_t last; /* thread to end; nobody has joined it yet */
+    oriel_leavers leavers;
 };
-
-/* Called with the lock held, which it gives up. Each thread joins the one that ended before
- * it: when the last one is joined, none runs code of this library any more. */
-static void join_last(oriel_crew *crew)
-{
-    int has_last = crew->has_last;
-    pthread_t last = crew->last;
-
-    crew->last = pthread_self();
-    crew->has_last = 1;
-    pthread_mutex_unlock(&crew->lock);
-    if (has_last)
-        pthread_join(last, NULL);
-}
 
 static void *crew_main(void *arg)
 {
@@ -53,7 +39,7 @@ static void *crew_main(void *arg)
     }
     crew->threads--;
     pthread_cond_broadcast(&crew->ended);
-    join_last(crew);
+    oriel_leave(&crew->leavers, &crew->lock);
     return NULL;
 }
 
@@ -114,7 +100,7 @@ void oriel_crew_destroy(oriel_crew *crew)
     pthread_cond_broadcast(&crew->work);
     while (crew->threads > 0)
         pthread_cond_wait(&crew->ended, &crew->lock);
-    join_last(crew);
+    oriel_leave(&crew->leavers, &crew->lock);
     pthread_mutex_destroy(&crew->lock);
     pthread_cond_destroy(&crew->work);
     pthread_cond_destroy(&crew->ended);

@@ -1,6 +1,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/leave.h"
 #include "base/log.h"
 #include "base/sys.h"
 #include "ops/engine.h"
@@ -18,6 +19,7 @@ struct oriel_engine {
     int pending; /* listed and busy ones */
     int threads, idle, driving, max_driving;
     int stop;
+    oriel_leavers leavers;
 };
 
 /* ---- requests ------------------------------------------------------------------- */
@@ -105,7 +107,6 @@ static void want_driver(oriel_engine *engine)
         oriel_log(ORIEL_LOG_ERROR, "no engine thread: %s", strerror(errno));
         return;
     }
-    pthread_detach(thread);
 }
 
 /* The request has an outcome: another thread drives on while this one reports.
@@ -189,7 +190,7 @@ static void *engine_main(void *arg)
     }
     engine->threads--;
     pthread_cond_broadcast(&engine->drained);
-    pthread_mutex_unlock(&engine->lock);
+    oriel_leave(&engine->leavers, &engine->lock);
     return NULL;
 }
 
@@ -257,7 +258,7 @@ void oriel_engine_destroy(oriel_engine *engine, double patience_s)
     pthread_cond_broadcast(&engine->work);
     while (engine->threads > 0)
         pthread_cond_wait(&engine->drained, &engine->lock);
-    pthread_mutex_unlock(&engine->lock);
+    oriel_leave(&engine->leavers, &engine->lock);
     while (engine->slabs != NULL) {
         void *slab = engine->slabs;
         memcpy(&engine->slabs, slab, sizeof engine->slabs);

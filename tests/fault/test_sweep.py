@@ -34,13 +34,13 @@ def test_sweep(phase, processes, victim, local_ranks):
     check_swept(output.text, phase, processes, 0 if alone else None)
 
 
-@pytest.mark.parametrize("processes, victim", [(2, 1), (3, 0)])
+@pytest.mark.parametrize("victim", [0, 1])
 @pytest.mark.parametrize("phase, options", [("read", {}), ("sleep", {"spin": 0})])
-def test_sweep_of_one_call(phase, options, processes, victim):
+def test_sweep_of_one_call(phase, options, victim):
     """A read of another's memory that fails is the end of its operation; a wait that does
     not sleep does no harm."""
-    output = job.check(processes, "sweep", phase, victim, **options)
-    check_swept(output.text, phase, processes, 1)
+    output = job.check(3, "sweep", phase, victim, **options)
+    check_swept(output.text, phase, 3, 1)
 
 
 def sweep_create(victim, place):
