@@ -238,7 +238,7 @@ ORIEL_API oriel_status oriel_barrier(oriel_group *group, int rank);
  * onwards concern member j. Slice k of `send` is send_sizes[k] rows from
  * input_offsets[k] and lands at row output_offsets[k] of the *receiver's* `recv`;
  * recv_sizes[k] is what this member gets, which must be what the sender sends.
- * Rows of `recv` that nobody writes keep what they had. */
+ * Rows of `recv` that nobody writes keep what they had; in place, those of `send`. */
 typedef struct oriel_ragged {
     size_t struct_size;
     size_t row;       /* elements of a row; the same on every member */
@@ -254,7 +254,7 @@ typedef struct oriel_ragged {
     {                                                                                              \
         sizeof(oriel_ragged), 1, 0, 0, 1, NULL, NULL, NULL, NULL                                   \
     }
-/* Never in place. */
+/* In place: send == recv, with room for the rows of both; costs a copy of `send`. */
 ORIEL_API oriel_status oriel_ragged_all_to_all(oriel_group *group, int rank, const void *send,
                                                void *recv, oriel_dtype dtype,
                                                const oriel_ragged *ragged);

@@ -178,15 +178,15 @@ static int look_for_a_while(const oriel_group *group, oriel_seat *seat, uint64_t
     return view == LANE_FULL;
 }
 
-/* Whether nothing stands against it: started calls must be driven meanwhile, and faults
- * strike where a request begins. */
+/* Whether nothing stands against it: started calls must be driven meanwhile, faults strike
+ * where a request begins, and it is there that rows are set aside. */
 static int may_run(const oriel_group *group, int local, const oriel_op *op)
 {
     const oriel_comm *comm = group->comm;
     oriel_seat *seat = &group->seats[local];
 
     return seat->lane != NULL && comm->started[local] == NULL && !comm->injects &&
-           !oriel_comm_aborted(comm) &&
+           !oriel_comm_aborted(comm) && (op->ragged == NULL || op->send != op->recv) &&
            (op->ragged != NULL ? oriel_ragged_lanes(group, op) : oriel_quick_fits(group, op)) &&
            oriel_lane_free(seat, group->sequence[local],
                            op->ragged != NULL ? oriel_ragged_brings(group, seat, op)

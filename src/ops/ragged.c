@@ -81,8 +81,8 @@ static oriel_status check_buffers(const oriel_op *op, size_t row)
         return oriel_fail(ORIEL_ERR_INVALID, "send is NULL");
     if (op->recv == NULL && r->recv_rows * row > 0)
         return oriel_fail(ORIEL_ERR_INVALID, "recv is NULL");
-    if (send < recv + r->recv_rows * row && recv < send + r->send_rows * row)
-        return oriel_fail(ORIEL_ERR_INVALID, "send and recv overlap");
+    if (send != recv && send < recv + r->recv_rows * row && recv < send + r->send_rows * row)
+        return oriel_fail(ORIEL_ERR_INVALID, "send and recv overlap without being in place");
     return ORIEL_OK;
 }
 

@@ -1,6 +1,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/copy.h"
 #include "base/log.h"
 #include "base/sys.h"
 #include "core/style.h"
@@ -17,6 +18,22 @@ enum { LIMIT_POLLS = 64 };
  * the rest asleep, since the one it waits for may need this very core. Leaving
  * the thread costs two more switches. */
 enum { LINGER_SPINS = 10 };
+
+/* In place, rows that come may lie anywhere among those that go: these are set aside. */
+static oriel_status set_rows_aside(oriel_request *request)
+{
+    oriel_op *op = &request->op;
+    size_t bytes = op->send == op->recv ? op->ragged->send_rows * oriel_op_block(op) : 0;
+
+    if (bytes == 0)
+        return ORIEL_OK;
+    request->kept = oriel_sys_now->alloc(bytes);
+    if (request->kept == NULL)
+        return oriel_fail(ORIEL_ERR_SYSTEM, "out of memory for %zu bytes of send", bytes);
+    oriel_copy(request->kept, op->send, bytes);
+    op->send = request->kept;
+    return ORIEL_OK;
+}
 
 oriel_status oriel_request_begin(oriel_request *request, const oriel_group *group, int rank,
                                  int index, const oriel_key *key, const oriel_op *op)
@@ -42,6 +59,10 @@ oriel_status oriel_request_begin(oriel_request *request, const oriel_group *grou
         if (request->slices == NULL)
             return oriel_fail(ORIEL_ERR_SYSTEM, "out of memory for %d slices of %d members",
                               op->ragged->slices, group->n);
+    }
+    if (op->ragged != NULL && set_rows_aside(request) != ORIEL_OK) {
+        oriel_request_drop(request);
+        return ORIEL_ERR_SYSTEM;
     }
     oriel_comm_operation(group->comm);
     request->trace = oriel_trace_begin(group->comm, rank, group->hash, &request->record);

@@ -26,7 +26,7 @@ struct oriel_request {
     oriel_record record;
     oriel_op op;
     oriel_ragged ragged;         /* what op.ragged points to */
-    void *kept;                  /* pulled in place: a copy of send */
+    void *kept;                  /* in place: a copy of send, for those who read it */
     void *arrays;                /* own copy of what op and ragged point to */
     struct ragged_slice *slices; /* what the others' streams began with */
 

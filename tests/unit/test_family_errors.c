@@ -273,7 +273,8 @@ static void test_bad_sizes(void **state)
                  oriel_ragged_all_to_all(world, 0, from, into, ORIEL_F32, &bad_raggeds[i].ragged));
         check_says(bad_raggeds[i].says, NULL);
     }
-    CHECK_IS(ORIEL_ERR_INVALID, oriel_ragged_all_to_all(world, 0, from, from, ORIEL_F32, &good));
+    CHECK_IS(ORIEL_ERR_INVALID,
+             oriel_ragged_all_to_all(world, 0, from, from + 1, ORIEL_F32, &good));
     check_says("overlap", NULL);
     CHECK_IS(ORIEL_ERR_INVALID, oriel_ragged_all_to_all(world, 0, NULL, into, ORIEL_F32, &good));
     check_says("send is NULL", NULL);
