@@ -254,6 +254,8 @@ def suite_gpu(session):
 
 # Tests of the command, which wait for graces and deadlines to end.
 COMMAND_TESTS = ("command", "doctor_gpu", "doctor_job", "launchers", "run")
+# Tests that wait for deadlines more than they compute.
+DEADLINE_TESTS = ("fault_fabric", "kill")
 # Tests that start Python processes and wait for them.
 PROCESS_TESTS = ("failure", "kernel_cuda", "kernel_errors", "mpirun_srun", "op", "order",
                  "processes", "verify", "world")
@@ -264,7 +266,7 @@ def suite_multi(session):
 
 
 def suite_fault(session):
-    return run_pytest(session, "fault", TESTS / "fault")
+    return run_pytest(session, "fault", TESTS / "fault", beside=DEADLINE_TESTS)
 
 
 def suite_multi_asan(session):
@@ -272,7 +274,7 @@ def suite_multi_asan(session):
 
 
 def suite_fault_asan(session):
-    return run_pytest_asan(session, "fault_asan", TESTS / "fault")
+    return run_pytest_asan(session, "fault_asan", TESTS / "fault", beside=DEADLINE_TESTS)
 
 
 def run_pytest_asan(session, suite, folder, **keywords):
@@ -282,7 +284,7 @@ def run_pytest_asan(session, suite, folder, **keywords):
 
 
 def suite_jax(session):
-    return run_pytest(session, "jax", TESTS / "jax", timeout=420, beside=PROCESS_TESTS)
+    return run_pytest(session, "jax", TESTS / "jax", timeout=900, beside=PROCESS_TESTS)
 
 
 # ---- the wheel -----------------------------------------------------------------

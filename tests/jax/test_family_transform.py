@@ -88,7 +88,7 @@ def test_derivatives(spec, check_vma):
     assert_close(everything(by_oriel), everything(by_lax))
 
 
-@examples(10, soak=150)
+@examples(6, soak=150)
 @given(st.data())
 @pytest.mark.parametrize("operation", ["all_reduce", *cases.OPERATIONS])
 def test_any_derivatives(operation, data):
