@@ -4,7 +4,7 @@
 #   make test    every test; the last line is "N passed, M failed, K skipped"
 #   make soak    the tests with their full counts; writes tests/soak.json
 #   make build   liboriel.so and the command in build/normal
-#   make format  clang-format all C files
+#   make format  lay out all C, CUDA C and Python files
 #   make clean   remove what these made
 
 PYTHON := $(shell sh scripts/find_python.sh)
@@ -33,7 +33,8 @@ build: python
 
 format: python
 	@$(PYTHON) scripts/setup.py test
-	@git ls-files -co --exclude-standard '*.c' '*.h' | xargs $(VENV)/clang-format -i
+	@git ls-files -co --exclude-standard '*.c' '*.h' '*.cu' '*.cuh' | xargs $(VENV)/clang-format -i
+	@$(VENV)/ruff format -q . && $(VENV)/ruff check -q --fix .
 
 clean:
 	rm -rf build .venv .setup

@@ -384,8 +384,10 @@ def gpu_options_part():
             setting_table(result, "stage", "bytes of a rank", size_text),
             "What the stages of a program cost the thread that starts it, in each execution, once "
             "warm; the bar for initialize is 5 µs:",
-            table(["stage", "size", "median", "most", ""],
-                  [stage_line(*row) for row in gpu.stage_times(result)]),
+            table(
+                ["stage", "size", "median", "most", ""],
+                [stage_line(*row) for row in gpu.stage_times(result)],
+            ),
         ]
     return "\n\n".join(made) or "Not measured."
 

@@ -27,8 +27,16 @@ ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
 STAMPS = ROOT / ".setup"
 TOOLS = ["cmake", "ninja"]
-SOURCES = ["CMakeLists.txt", "pyproject.toml", "README.md", "cmake", "include", "python", "src",
-           "tools"]
+SOURCES = [
+    "CMakeLists.txt",
+    "pyproject.toml",
+    "README.md",
+    "cmake",
+    "include",
+    "python",
+    "src",
+    "tools",
+]
 STEPS = {"tools": 2, "demo": 4, "test": 3}  # the demo's fourth is the Makefile's
 INSIDE_VENV = ["packages-tools", "packages-demo", "packages-test", "oriel"]
 
@@ -82,8 +90,15 @@ class Step:
 def call(log, *command):
     environment = dict(os.environ, PATH=f"{VENV}/bin:{os.environ['PATH']}")
     environment.pop("PYTHONPATH", None)
-    subprocess.run(command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=log,
-                   stderr=log, check=True)
+    subprocess.run(
+        command,
+        cwd=ROOT,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=log,
+        check=True,
+    )
 
 
 def pip(log, *arguments):
@@ -92,12 +107,15 @@ def pip(log, *arguments):
 
 # ---- the steps --------------------------------------------------------------
 
+
 def create_venv(log):
     shutil.rmtree(VENV, ignore_errors=True)
     for name in INSIDE_VENV:
         (STAMPS / name).unlink(missing_ok=True)
-    attempts = [[sys.executable, "-m", "venv", str(VENV)],
-                [sys.executable, "-m", "virtualenv", str(VENV)]]
+    attempts = [
+        [sys.executable, "-m", "venv", str(VENV)],
+        [sys.executable, "-m", "virtualenv", str(VENV)],
+    ]
     for command in attempts:
         try:
             call(log, *command)
@@ -109,8 +127,10 @@ def create_venv(log):
         install_pip(log)
     except (OSError, subprocess.CalledProcessError) as error:
         shutil.rmtree(VENV, ignore_errors=True)
-        raise SetupError(f"{sys.executable} cannot make a virtual environment ({error}); on Debian "
-                         "and Ubuntu: apt install python3-venv") from error
+        raise SetupError(
+            f"{sys.executable} cannot make a virtual environment ({error}); on Debian "
+            "and Ubuntu: apt install python3-venv"
+        ) from error
 
 
 def install_pip(log):
@@ -123,8 +143,9 @@ def install_pip(log):
     wheels = link.findall(page)
     if not wheels:
         raise OSError(f"{index} lists no wheel of pip")
-    url, name, wanted = max(wheels, key=lambda wheel: [
-        int(part) for part in wheel[1].split("-")[1].split(".")])
+    url, name, wanted = max(
+        wheels, key=lambda wheel: [int(part) for part in wheel[1].split("-")[1].split(".")]
+    )
     with urllib.request.urlopen(urllib.parse.urljoin(index, url), timeout=60) as answer:
         content = answer.read()
     if hashlib.sha256(content).hexdigest() != wanted:
@@ -166,10 +187,14 @@ def set_up(target):
 
     wanted = requirements(target)
     key = digest(key, *wanted)
-    names = {"tools": "the build tools", "demo": "jax and the build tools",
-             "test": "jax, the build tools and the test tools"}[target]
+    names = {
+        "tools": "the build tools",
+        "demo": "jax and the build tools",
+        "test": "jax, the build tools and the test tools",
+    }[target]
     Step(2, total, f"packages-{target}", f"installing {names} from PyPI", key).run(
-        lambda log: pip(log, "install", *wanted))
+        lambda log: pip(log, "install", *wanted)
+    )
 
     if target != "tools":
         key = digest(python_key(), digest_of_sources())
@@ -188,7 +213,7 @@ def main():
         logs = sorted(STAMPS.glob("*.log"), key=lambda path: path.stat().st_mtime)
         print("".join(logs[-1].read_text(errors="replace").splitlines(True)[-25:]), file=sys.stderr)
         command = " ".join(map(str, error.cmd))
-        sys.exit(f"setup: \"{command}\" failed; all of its output is in {logs[-1]}")
+        sys.exit(f'setup: "{command}" failed; all of its output is in {logs[-1]}')
 
 
 if __name__ == "__main__":

@@ -30,8 +30,11 @@ def header_names():
     code = header()
     constants = set(re.findall(r"^\s+(ORIEL_\w+) = \d", code, re.M))
     macros = set(re.findall(r"#define (ORIEL_\w+_INIT)\b", code))
-    return set(DECLARED.findall(code)) | macros | {
-        name for name in constants - RANGES if not name.endswith("_COUNT")}
+    return (
+        set(DECLARED.findall(code))
+        | macros
+        | {name for name in constants - RANGES if not name.endswith("_COUNT")}
+    )
 
 
 def python_names():
@@ -53,6 +56,7 @@ def missing_names(page):
 
 
 # ---- signatures ----------------------------------------------------------------
+
 
 def code_blocks(page, language):
     return "\n".join(re.findall(rf"^```{language}\n(.*?)^```", page, re.M | re.S))
@@ -76,13 +80,16 @@ def python_signatures():
 
 def shown_signatures(page):
     calls = re.findall(r"^oriel\.(\w+)\(([^()]+)\)", code_blocks(page, "python"), re.M)
-    return {name: ast.unparse(ast.parse(f"def f({text}): pass").body[0].args)
-            for name, text in calls}
+    return {
+        name: ast.unparse(ast.parse(f"def f({text}): pass").body[0].args) for name, text in calls
+    }
 
 
 def wrong_signatures(page):
-    pairs = [(prototypes(code_blocks(page, "c")), prototypes(header())),
-             (shown_signatures(page), python_signatures())]
+    pairs = [
+        (prototypes(code_blocks(page, "c")), prototypes(header())),
+        (shown_signatures(page), python_signatures()),
+    ]
     for shown, real in pairs:
         for name, parameters in shown.items():
             if name in real and parameters != real[name]:
@@ -91,10 +98,13 @@ def wrong_signatures(page):
 
 # ---- links ---------------------------------------------------------------------
 
+
 def anchors(page):
     """As GitHub makes them of headings."""
-    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
-            for heading in re.findall(r"^#+ (.*)$", page.read_text(), re.M)}
+    return {
+        re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+        for heading in re.findall(r"^#+ (.*)$", page.read_text(), re.M)
+    }
 
 
 def broken_links(page):
@@ -106,6 +116,7 @@ def broken_links(page):
 
 
 # ---- quotations ----------------------------------------------------------------
+
 
 def false_quotations(page):
     """A block that begins with ```python examples/x.py has lines of that file, in their
@@ -124,8 +135,9 @@ def main():
     complaints = [f"docs/api.md does not name {name}" for name in missing_names(text)]
     complaints += [f"docs/api.md: {problem}" for problem in wrong_signatures(text)]
     for page in PAGES:
-        complaints += [f"{page.relative_to(ROOT)}: {target} leads nowhere"
-                       for target in broken_links(page)]
+        complaints += [
+            f"{page.relative_to(ROOT)}: {target} leads nowhere" for target in broken_links(page)
+        ]
         complaints += [f"{page.relative_to(ROOT)}: {problem}" for problem in false_quotations(page)]
     print("\n".join(complaints))
     return 1 if complaints else 0

@@ -35,9 +35,13 @@ def run_python(session, case_id, script, *arguments, processes, lines, **keyword
     """With 0 processes: in one, without a launcher."""
     script = next(EXAMPLES.glob(script if "/" in script else f"*/{script}"))
     command = [sys.executable, script, *arguments]
-    return expect(session, f"examples/{case_id}",
-                  *(oriel_run(processes, *command) if processes else command), lines=lines,
-                  **keywords)
+    return expect(
+        session,
+        f"examples/{case_id}",
+        *(oriel_run(processes, *command) if processes else command),
+        lines=lines,
+        **keywords,
+    )
 
 
 def build(session, name, oriel="oriel"):
@@ -52,8 +56,13 @@ def build(session, name, oriel="oriel"):
     folder = LOGS / "examples" / name
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(EXAMPLES / name, folder)
-    status, output = session.sh("make", "-C", folder, PKG_CONFIG_PATH=config.strip(),
-                                CFLAGS="-O2 -std=c11 -Wall -Wextra -Werror")
+    status, output = session.sh(
+        "make",
+        "-C",
+        folder,
+        PKG_CONFIG_PATH=config.strip(),
+        CFLAGS="-O2 -std=c11 -Wall -Wextra -Werror",
+    )
     if status != 0:
         return None, Case(case_id, FAILED, last_lines(output, 12))
     return folder, None
@@ -76,12 +85,17 @@ def run_heat(session):
     if problem:
         return [problem]
     heat = folder / "heat"
-    cases = [expect(session, f"examples/02_c_program-{n}", *oriel_run(n, heat),
-                    lines=[heat_line()]) for n in (1, 4)]
+    cases = [
+        expect(session, f"examples/02_c_program-{n}", *oriel_run(n, heat), lines=[heat_line()])
+        for n in (1, 4)
+    ]
     cases.append(run_installed(session))
     few = r"heat: 3 cells are too few for 4 ranks"
-    return cases + [expect(session, "examples/02_c_program-failure", *oriel_run(4, heat, 3),
-                           lines=[few], status=1)]
+    return cases + [
+        expect(
+            session, "examples/02_c_program-failure", *oriel_run(4, heat, 3), lines=[few], status=1
+        )
+    ]
 
 
 def run_installed(session):
@@ -95,26 +109,53 @@ def run_installed(session):
         return Case(case_id, FAILED, problem or last_lines(output, 12))
     command = prefix / "bin" / "oriel"
     folder, problem = build(session, "02_c_program", command)
-    return problem or expect(session, case_id, command, *oriel_run(2, folder / "heat")[1:],
-                             lines=[heat_line()])
+    return problem or expect(
+        session, case_id, command, *oriel_run(2, folder / "heat")[1:], lines=[heat_line()]
+    )
 
 
 def run_mpirun(session):
     if not session.which("mpicc") or not session.which("mpirun"):
-        return [Case("examples/06_mpirun", SKIPPED,
-                     "mpicc or mpirun is not installed (libopenmpi-dev, openmpi-bin)")]
+        return [
+            Case(
+                "examples/06_mpirun",
+                SKIPPED,
+                "mpicc or mpirun is not installed (libopenmpi-dev, openmpi-bin)",
+            )
+        ]
     folder, problem = build(session, "06_mpirun")
     if problem:
         return [problem]
     lines = [f"rank {i} of 3: the same sums" for i in range(3)]
-    cases = [expect(session, "examples/06_mpirun", *MPIRUN, "-n", "3", folder / "both",
-                    lines=lines)]
+    cases = [
+        expect(session, "examples/06_mpirun", *MPIRUN, "-n", "3", folder / "both", lines=lines)
+    ]
     heat, problem = build(session, "02_c_program")
-    cases.append(problem or expect(session, "examples/06_mpirun-heat", *MPIRUN, "-n", "2",
-                                   heat / "heat", lines=[heat_line()]))
-    return [*cases, expect(session, "examples/06_mpirun-jax", *MPIRUN, "-n", "2", sys.executable,
-                           EXAMPLES / "01_all_reduce" / "all_reduce.py",
-                           lines=from_each(2, summed(2)))]
+    cases.append(
+        problem
+        or expect(
+            session,
+            "examples/06_mpirun-heat",
+            *MPIRUN,
+            "-n",
+            "2",
+            heat / "heat",
+            lines=[heat_line()],
+        )
+    )
+    return [
+        *cases,
+        expect(
+            session,
+            "examples/06_mpirun-jax",
+            *MPIRUN,
+            "-n",
+            "2",
+            sys.executable,
+            EXAMPLES / "01_all_reduce" / "all_reduce.py",
+            lines=from_each(2, summed(2)),
+        ),
+    ]
 
 
 def run_host_function(session):
@@ -122,8 +163,17 @@ def run_host_function(session):
     if problem:
         return [problem]
     expected = r"N=1001 expected=1\.0 got\[0\]=1\.0 got\[-1\]=1\.0 ALL_OK=True"
-    return [run_python(session, "10_host_function", "10_*/run.py", 1001,
-                       folder / "liball_reduce.so", processes=2, lines=from_each(2, expected))]
+    return [
+        run_python(
+            session,
+            "10_host_function",
+            "10_*/run.py",
+            1001,
+            folder / "liball_reduce.so",
+            processes=2,
+            lines=from_each(2, expected),
+        )
+    ]
 
 
 def run_recovery(session):
@@ -132,13 +182,24 @@ def run_recovery(session):
     fault = "process 1: call 20 of operation failed, as ORIEL_FAULT asks.*"
     left = r"\[proc {}\] {} processes left, 40 steps, ALL_OK=True"
     return [
-        run_python(session, "05_recovery-killed", "recovery.py", 20, 1, processes=3, status=128 + 9,
-                   lines=[line for i in (0, 2)
-                          for line in (what.format(i, gone), left.format(i, 2))]),
-        run_python(session, "05_recovery-fault", "recovery.py", processes=3,
-                   ORIEL_FAULT="operation:20=fail@1",
-                   lines=[line for i in range(3)
-                          for line in (what.format(i, fault), left.format(i, 3))]),
+        run_python(
+            session,
+            "05_recovery-killed",
+            "recovery.py",
+            20,
+            1,
+            processes=3,
+            status=128 + 9,
+            lines=[line for i in (0, 2) for line in (what.format(i, gone), left.format(i, 2))],
+        ),
+        run_python(
+            session,
+            "05_recovery-fault",
+            "recovery.py",
+            processes=3,
+            ORIEL_FAULT="operation:20=fail@1",
+            lines=[line for i in range(3) for line in (what.format(i, fault), left.format(i, 3))],
+        ),
     ]
 
 
@@ -149,38 +210,97 @@ def run_kernels(session):
     picture = LOGS / "heat.png"
     picture.unlink(missing_ok=True)
     cases = [
-        run_python(session, "07_my_all_reduce", "07_*/run.py", 1001, processes=2,
-                   lines=from_each(2, added)),
-        run_python(session, "07_my_all_reduce-devices", "07_*/run.py", 1001, processes=0,
-                   lines=from_each(1, added.replace("1\\.0", "6\\.0")), XLA_FLAGS=FOUR_DEVICES),
-        run_python(session, "08_halo_exchange", "08_*/run.py", 32, 50, picture, processes=3,
-                   lines=[*from_each(3, cooled.replace("32 x 32", "30 x 30")), f"wrote {picture}"]),
-        run_python(session, "09_fused_reduce_scatter", "09_*/run.py", 8, 100, processes=2,
-                   lines=from_each(2, fused)),
+        run_python(
+            session, "07_my_all_reduce", "07_*/run.py", 1001, processes=2, lines=from_each(2, added)
+        ),
+        run_python(
+            session,
+            "07_my_all_reduce-devices",
+            "07_*/run.py",
+            1001,
+            processes=0,
+            lines=from_each(1, added.replace("1\\.0", "6\\.0")),
+            XLA_FLAGS=FOUR_DEVICES,
+        ),
+        run_python(
+            session,
+            "08_halo_exchange",
+            "08_*/run.py",
+            32,
+            50,
+            picture,
+            processes=3,
+            lines=[*from_each(3, cooled.replace("32 x 32", "30 x 30")), f"wrote {picture}"],
+        ),
+        run_python(
+            session,
+            "09_fused_reduce_scatter",
+            "09_*/run.py",
+            8,
+            100,
+            processes=2,
+            lines=from_each(2, fused),
+        ),
     ]
-    long = [path for path in EXAMPLES.glob("0[789]_*/*.cu")
-            if len(path.read_text().splitlines()) > 60]
-    return [*cases, Case("examples/kernels-are-short", FAILED if long else PASSED,
-                         f"more than 60 lines: {', '.join(map(str, long))}" if long else "")]
+    long = [
+        path for path in EXAMPLES.glob("0[789]_*/*.cu") if len(path.read_text().splitlines()) > 60
+    ]
+    return [
+        *cases,
+        Case(
+            "examples/kernels-are-short",
+            FAILED if long else PASSED,
+            f"more than 60 lines: {', '.join(map(str, long))}" if long else "",
+        ),
+    ]
 
 
 def suite_examples(session):
     trained = r"96 parameters, 48 on each device, loss \S+, on one device \S+, ALL_OK=True"
     return [
-        run_python(session, "01_all_reduce", "all_reduce.py", processes=4,
-                   lines=from_each(4, summed(4))),
+        run_python(
+            session, "01_all_reduce", "all_reduce.py", processes=4, lines=from_each(4, summed(4))
+        ),
         *run_heat(session),
-        run_python(session, "03_sharded_optimizer", "train.py", 20, processes=2,
-                   lines=from_each(2, trained)),
-        run_python(session, "03_sharded_optimizer-devices", "train.py", 20, processes=0,
-                   lines=from_each(1, trained.replace("48", "24")), XLA_FLAGS=FOUR_DEVICES),
-        run_python(session, "04_token_exchange", "exchange.py", 100, processes=2,
-                   lines=from_each(2, "200 tokens to 4 experts and back, ALL_OK=True")),
+        run_python(
+            session,
+            "03_sharded_optimizer",
+            "train.py",
+            20,
+            processes=2,
+            lines=from_each(2, trained),
+        ),
+        run_python(
+            session,
+            "03_sharded_optimizer-devices",
+            "train.py",
+            20,
+            processes=0,
+            lines=from_each(1, trained.replace("48", "24")),
+            XLA_FLAGS=FOUR_DEVICES,
+        ),
+        run_python(
+            session,
+            "04_token_exchange",
+            "exchange.py",
+            100,
+            processes=2,
+            lines=from_each(2, "200 tokens to 4 experts and back, ALL_OK=True"),
+        ),
         *run_recovery(session),
         *run_mpirun(session),
         *run_kernels(session),
         *run_host_function(session),
-        run_python(session, "11_ways", "ways.py", 1001, processes=2,
-                   lines=[r"auto +right, \d+ us", r"peer +right, \d+ us",
-                          "lsa +not here: all_reduce via 'lsa' needs ranks that are GPUs; .*"]),
+        run_python(
+            session,
+            "11_ways",
+            "ways.py",
+            1001,
+            processes=2,
+            lines=[
+                r"auto +right, \d+ us",
+                r"peer +right, \d+ us",
+                "lsa +not here: all_reduce via 'lsa' needs ranks that are GPUs; .*",
+            ],
+        ),
     ]

@@ -15,8 +15,11 @@ DECLARED = re.compile(r"ORIEL_API[^;(]*?\b(oriel_\w+)\s*(?:\(|;|\[)")
 
 def declared():
     names = set()
-    for path in [*(ROOT / "include").rglob("*.h"), ROOT / "src" / "ffi" / "ffi.h",
-                 *(ROOT / "src" / "core" / name for name in ("store.h", "launcher.h", "comm.h"))]:
+    for path in [
+        *(ROOT / "include").rglob("*.h"),
+        ROOT / "src" / "ffi" / "ffi.h",
+        *(ROOT / "src" / "core" / name for name in ("store.h", "launcher.h", "comm.h")),
+    ]:
         text = re.sub(r"/\*.*?\*/", " ", path.read_text(), flags=re.S)
         names |= set(DECLARED.findall(text))
     return names
@@ -27,16 +30,20 @@ def mapped():
 
 
 def exported(library):
-    lines = subprocess.run(["nm", "-D", "--defined-only", library], check=True, text=True,
-                           capture_output=True).stdout.splitlines()
+    lines = subprocess.run(
+        ["nm", "-D", "--defined-only", library], check=True, text=True, capture_output=True
+    ).stdout.splitlines()
     names = [line.split() for line in lines]
     # "A" are the version names themselves.
     return {name[-1].split("@")[0] for name in names if name[-2] != "A"}
 
 
 def main():
-    lists = {"the headers": declared(), "src/oriel.map": mapped(),
-             sys.argv[1]: exported(sys.argv[1])}
+    lists = {
+        "the headers": declared(),
+        "src/oriel.map": mapped(),
+        sys.argv[1]: exported(sys.argv[1]),
+    }
     every = set.union(*lists.values())
     failed = False
     for name in sorted(every):
@@ -44,8 +51,9 @@ def main():
         if absent:
             print(f"{name} is missing in {' and in '.join(absent)}")
             failed = True
-    soname = subprocess.run(["objdump", "-p", sys.argv[1]], check=True, text=True,
-                            capture_output=True).stdout
+    soname = subprocess.run(
+        ["objdump", "-p", sys.argv[1]], check=True, text=True, capture_output=True
+    ).stdout
     if not re.search(r"SONAME\s+liboriel\.so\.\d+\n", soname):
         print(f"{sys.argv[1]} has no SONAME")
         failed = True

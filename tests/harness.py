@@ -57,8 +57,15 @@ class Session:
         output; past the timeout, 124. Nothing it started outlives it."""
         command = [str(word) for word in command]
         with tempfile.TemporaryFile("w+", dir=LOGS, errors="replace") as out:
-            child = subprocess.Popen(command, cwd=ROOT, env=self.env | env, stdout=out, stderr=out,
-                                     stdin=subprocess.DEVNULL, start_new_session=True)
+            child = subprocess.Popen(
+                command,
+                cwd=ROOT,
+                env=self.env | env,
+                stdout=out,
+                stderr=out,
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+            )
             try:
                 status = child.wait(timeout)
             except subprocess.TimeoutExpired:
@@ -81,8 +88,11 @@ class Session:
         status, output = self.sh("cmake", "--preset", preset)
         if status == 0:
             status, output = self.sh("cmake", "--build", folder, "-j", CORES, timeout=600)
-        errors = [line for line in output.splitlines()
-                  if " error: " in line or "undefined reference" in line]
+        errors = [
+            line
+            for line in output.splitlines()
+            if " error: " in line or "undefined reference" in line
+        ]
         self.builds[preset] = "" if status == 0 else "\n".join(errors[:8]) or last_lines(output, 12)
         return self.builds[preset]
 
@@ -93,8 +103,10 @@ class Session:
         if not self.which(compiler):
             return False
         if "-fsanitize=fuzzer" in flags:
-            source.write_text("int LLVMFuzzerTestOneInput(const char *d, unsigned long n)\n"
-                              "{ (void)d; (void)n; return 0; }\n")
+            source.write_text(
+                "int LLVMFuzzerTestOneInput(const char *d, unsigned long n)\n"
+                "{ (void)d; (void)n; return 0; }\n"
+            )
         return self.sh(compiler, *flags, source, "-o", LOGS / "empty")[0] == 0
 
 
@@ -119,15 +131,18 @@ def last_lines(text, n):
     return "\n".join(text.strip().splitlines()[-n:])
 
 
-REPORT = re.compile(r"^.*(?:WARNING: ThreadSanitizer|ERROR: \w+Sanitizer|runtime error:|"
-                    r"==\d+== (?:Invalid|Conditional|Use of|Syscall|Mismatched|\d)).*$", re.M)
+REPORT = re.compile(
+    r"^.*(?:WARNING: ThreadSanitizer|ERROR: \w+Sanitizer|runtime error:|"
+    r"==\d+== (?:Invalid|Conditional|Use of|Syscall|Mismatched|\d)).*$",
+    re.M,
+)
 
 
 def gist(output):
     """The lines to show of a failure: a tool's first report, else the last lines."""
     found = REPORT.search(output)
     if found:
-        return "\n".join(output[found.start():].splitlines()[:12])
+        return "\n".join(output[found.start() :].splitlines()[:12])
     return last_lines(output, 12)
 
 
@@ -172,9 +187,20 @@ def run_ctest(session, suite, preset, *arguments, timeout=300, wrapper=(), **env
         return [Case(f"{suite}/build", FAILED, error)]
     report = LOGS / f"{suite}.xml"
     report.unlink(missing_ok=True)
-    status, output = session.sh(*wrapper, "ctest", "--test-dir", ROOT / "build" / preset, "-j",
-                                CORES, "--output-on-failure", "--output-junit", report,
-                                *arguments, timeout=timeout, **env)
+    status, output = session.sh(
+        *wrapper,
+        "ctest",
+        "--test-dir",
+        ROOT / "build" / preset,
+        "-j",
+        CORES,
+        "--output-on-failure",
+        "--output-junit",
+        report,
+        *arguments,
+        timeout=timeout,
+        **env,
+    )
     if not report.exists():
         return [Case(f"{suite}/ctest", FAILED, last_lines(output, 12))]
     cases = read_junit(report, lambda element: f"{suite}/{element.get('name')}")
@@ -198,9 +224,12 @@ def run_pytest(session, suite, folder, preset="normal", timeout=300, beside=(), 
         second = [file for file in files if file.stem.removeprefix("test_") in beside]
         lanes = [[file for file in files if file not in second], second]
     with ThreadPoolExecutor(len(lanes)) as pool:
-        parts = pool.map(lambda lane: run_pytest_files(
-            session, suite, folder, lane, timeout, BUILD_DIR=str(ROOT / "build" / preset),
-            **env), lanes)
+        parts = pool.map(
+            lambda lane: run_pytest_files(
+                session, suite, folder, lane, timeout, BUILD_DIR=str(ROOT / "build" / preset), **env
+            ),
+            lanes,
+        )
         return [case for part in parts for case in part]
 
 
@@ -208,9 +237,19 @@ def run_pytest_files(session, suite, folder, files, timeout, **env):
     report = LOGS / f"{suite}-{files[0].stem}.xml"
     report.unlink(missing_ok=True)
     limits = ["--timeout=7200"] if session.soak else []
-    status, output = session.sh(sys.executable, "-m", "pytest", "-v", "-rs", "--junitxml", report,
-                                *limits, *files, timeout=timeout * (60 if session.soak else 1),
-                                **env)
+    status, output = session.sh(
+        sys.executable,
+        "-m",
+        "pytest",
+        "-v",
+        "-rs",
+        "--junitxml",
+        report,
+        *limits,
+        *files,
+        timeout=timeout * (60 if session.soak else 1),
+        **env,
+    )
     if not report.exists():
         return [Case(f"{suite}/pytest", FAILED, last_lines(output, 12))]
 

@@ -46,8 +46,9 @@ def check_includes(root, path):
 def fabric_names(root):
     """The fabrics, by the tables they define."""
     table = re.compile(r"^const oriel_fabric oriel_fabric_([a-z]+) =", re.M)
-    return {name for path in c_files(root / "src" / "fabric")
-            for name in table.findall(code_of(path))}
+    return {
+        name for path in c_files(root / "src" / "fabric") for name in table.findall(code_of(path))
+    }
 
 
 def check_fabric_names(path, fabrics):

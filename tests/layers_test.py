@@ -21,8 +21,11 @@ TRIALS = [
     ("include/oriel/a.h", "#include <xla/ffi/api/c_api.h>\n", "xla/ffi"),
     ("src/core/a.c", "void f(void) { oriel_fabric_host.probe(); }\n", "names the fabric host"),
     ("src/fabric/fabrics.c", "void *p = &oriel_fabric_host;\n", ""),
-    ("src/fabric/cuda.c", 'const oriel_fabric oriel_fabric_cuda = {0};\n#include "fabric/host.h"\n',
-     "another fabric"),
+    (
+        "src/fabric/cuda.c",
+        'const oriel_fabric oriel_fabric_cuda = {0};\n#include "fabric/host.h"\n',
+        "another fabric",
+    ),
     ("src/fabric/cuda.c", "void *p = &oriel_fabric_host;\n", "names the fabric host"),
     ("tools/a.c", '#include "core/store.h"\n#include "a.h"\n', ""),
     ("tools/a.c", '#include "ops/reduce.h"\n', "tools use"),
@@ -35,8 +38,14 @@ TRIALS = [
 def try_one(name, content):
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
-        files = {"src/fabric/host.c": HOST, "src/oriel.map": "oriel_version;\n", "tools/a.h": "",
-                 "include/x.h": "", "python/x.py": "", name: content}
+        files = {
+            "src/fabric/host.c": HOST,
+            "src/oriel.map": "oriel_version;\n",
+            "tools/a.h": "",
+            "include/x.h": "",
+            "python/x.py": "",
+            name: content,
+        }
         for path, text in files.items():
             (root / path).parent.mkdir(parents=True, exist_ok=True)
             (root / path).write_text(text)

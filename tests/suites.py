@@ -10,20 +10,35 @@ import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from harness import (
+    CORES,
+    FAILED,
+    LOGS,
+    PASSED,
+    ROOT,
+    SKIPPED,
+    Case,
+    check,
+    last_lines,
+    run_ctest,
+    run_pytest,
+)
+
 from examples import suite_examples
-from harness import (CORES, FAILED, LOGS, PASSED, ROOT, SKIPPED, Case, check, last_lines,
-                     run_ctest, run_pytest)
 
 TESTS = ROOT / "tests"
-ASAN = {"ASAN_OPTIONS": "detect_leaks=1:detect_stack_use_after_return=1",
-        "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1"}
+ASAN = {
+    "ASAN_OPTIONS": "detect_leaks=1:detect_stack_use_after_return=1",
+    "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1",
+}
 NO_ASAN = "the C compiler has no ASan run-time library"
 TSAN = {"TSAN_OPTIONS": "halt_on_error=1:second_deadlock_stack=1"}
 
 
 def c_files(*folders, suffixes=(".c", ".h")):
-    return sorted(path for folder in folders for path in (ROOT / folder).rglob("*")
-                  if path.suffix in suffixes)
+    return sorted(
+        path for folder in folders for path in (ROOT / folder).rglob("*") if path.suffix in suffixes
+    )
 
 
 def missing(case_id, what, package):
@@ -32,42 +47,102 @@ def missing(case_id, what, package):
 
 # ---- the text of the tree ----------------------------------------------------
 
+
 def suite_format(session):
-    files = c_files("include", "src", "tools", "tests", "examples", "python")
-    if not session.which("clang-format"):
-        return missing("format/clang-format", "clang-format", "pip install clang-format==14.0.6")
-    return [check(session, "format/clang-format", "clang-format", "--dry-run", "-Werror", *files)]
+    files = c_files(
+        "include",
+        "src",
+        "tools",
+        "tests",
+        "examples",
+        "python",
+        "bench",
+        suffixes=(".c", ".h", ".cu", ".cuh"),
+    )
+    cases = []
+    if session.which("clang-format"):
+        words = ("clang-format", "--dry-run", "-Werror", *files)
+        cases.append(check(session, "format/clang-format", *words))
+    else:
+        cases += missing("format/clang-format", "clang-format", "pip install clang-format==14.0.6")
+    if session.which("ruff"):
+        cases.append(check(session, "format/ruff-format", "ruff", "format", "--check", ROOT))
+        cases.append(check(session, "format/ruff-check", "ruff", "check", "--quiet", ROOT))
+    else:
+        cases += missing("format/ruff", "ruff", "pip install ruff==0.17.4")
+    return cases
 
 
 def suite_layers(session):
-    return [check(session, "layers/tree", sys.executable, TESTS / "layers.py"),
-            check(session, "layers/self-test", sys.executable, TESTS / "layers_test.py")]
+    return [
+        check(session, "layers/tree", sys.executable, TESTS / "layers.py"),
+        check(session, "layers/self-test", sys.executable, TESTS / "layers_test.py"),
+    ]
 
 
 def suite_docs(session):
-    return [check(session, "docs/api", sys.executable, TESTS / "api_page.py"),
-            check(session, "docs/performance", sys.executable, ROOT / "bench" / "report.py",
-                  "--check")]
+    return [
+        check(session, "docs/api", sys.executable, TESTS / "api_page.py"),
+        check(session, "docs/performance", sys.executable, ROOT / "bench" / "report.py", "--check"),
+    ]
 
 
 def suite_headers(session):
     """Each public header alone, in both languages, with both compilers; each
     inner header alone in the language it is for."""
     cases = []
-    for compiler, language, standard in [("gcc", "c", "c11"), ("g++", "c++", "c++17"),
-                                         ("clang", "c", "c11"), ("clang++", "c++", "c++17")]:
+    for compiler, language, standard in [
+        ("gcc", "c", "c11"),
+        ("g++", "c++", "c++17"),
+        ("clang", "c", "c11"),
+        ("clang++", "c++", "c++17"),
+    ]:
         for header in c_files("include", suffixes=(".h",)):
             case_id = f"headers/{header.name}-{compiler}-{standard}"
             if not session.which(compiler):
                 cases += missing(case_id, compiler, compiler.replace("clang++", "clang"))
                 continue
-            cases.append(check(session, case_id, compiler, "-x", language, f"-std={standard}",
-                               "-pedantic", "-Wall", "-Wextra", "-Werror", "-fsyntax-only",
-                               "-I", ROOT / "include", header))
-    inner = [check(session, f"headers/{header.name}", "cc", "-x", "c", "-std=gnu11",
-                   "-D_GNU_SOURCE=", "-Wall", "-Wextra", "-Werror", "-Wno-unused-function",
-                   "-fsyntax-only", "-I", ROOT / "include", "-I", ROOT / "src", header)
-             for header in c_files("src", suffixes=(".h",)) if is_guarded(header)]
+            cases.append(
+                check(
+                    session,
+                    case_id,
+                    compiler,
+                    "-x",
+                    language,
+                    f"-std={standard}",
+                    "-pedantic",
+                    "-Wall",
+                    "-Wextra",
+                    "-Werror",
+                    "-fsyntax-only",
+                    "-I",
+                    ROOT / "include",
+                    header,
+                )
+            )
+    inner = [
+        check(
+            session,
+            f"headers/{header.name}",
+            "cc",
+            "-x",
+            "c",
+            "-std=gnu11",
+            "-D_GNU_SOURCE=",
+            "-Wall",
+            "-Wextra",
+            "-Werror",
+            "-Wno-unused-function",
+            "-fsyntax-only",
+            "-I",
+            ROOT / "include",
+            "-I",
+            ROOT / "src",
+            header,
+        )
+        for header in c_files("src", suffixes=(".h",))
+        if is_guarded(header)
+    ]
     bad = [case for case in inner if case.outcome == FAILED]
     return cases + check_both(session) + (bad or [Case("headers/inner", PASSED)])
 
@@ -78,12 +153,30 @@ def check_both(session):
     for names in (("kernel", "oriel"), ("oriel", "kernel")):
         words = [word for name in names for word in ("-include", f"oriel/{name}.h")]
         words += ["-I", ROOT / "include", "-fsyntax-only"]
-        cases.append(check(session, f"headers/{'-'.join(names)}-c++17", "g++", "-x", "c++",
-                           "-std=c++17", "-Wall", "-Wextra", "-Werror", *words, "/dev/null"))
+        cases.append(
+            check(
+                session,
+                f"headers/{'-'.join(names)}-c++17",
+                "g++",
+                "-x",
+                "c++",
+                "-std=c++17",
+                "-Wall",
+                "-Wextra",
+                "-Werror",
+                *words,
+                "/dev/null",
+            )
+        )
         status, output = session.sh("gcc", "-x", "c", "-std=c11", *words, "/dev/null")
         said = status != 0 and "each have an oriel_barrier" in output
-        cases.append(Case(f"headers/{'-'.join(names)}-c11", PASSED if said else FAILED,
-                          "" if said else last_lines(output, 3)))
+        cases.append(
+            Case(
+                f"headers/{'-'.join(names)}-c11",
+                PASSED if said else FAILED,
+                "" if said else last_lines(output, 3),
+            )
+        )
     return cases
 
 
@@ -105,11 +198,29 @@ def run_cppcheck(session):
     # It takes a parameter `char *x[4]` for four bytes, and what a function gets
     # the address of for what it returns.
     wrong = ["bufferAccessOutOfBounds", "returnDanglingLifetime"]
-    return [check(session, "static/cppcheck", "cppcheck", "--quiet", "--error-exitcode=1",
-                  "--enable=warning,performance,portability", "--inline-suppr", "--std=c11",
-                  "-D_GNU_SOURCE", "-D__x86_64__", *[f"--suppress={name}" for name in wrong],
-                  "-j", CORES, "-I", ROOT / "include", "-I", ROOT / "src", ROOT / "src",
-                  ROOT / "tools")]
+    return [
+        check(
+            session,
+            "static/cppcheck",
+            "cppcheck",
+            "--quiet",
+            "--error-exitcode=1",
+            "--enable=warning,performance,portability",
+            "--inline-suppr",
+            "--std=c11",
+            "-D_GNU_SOURCE",
+            "-D__x86_64__",
+            *[f"--suppress={name}" for name in wrong],
+            "-j",
+            CORES,
+            "-I",
+            ROOT / "include",
+            "-I",
+            ROOT / "src",
+            ROOT / "src",
+            ROOT / "tools",
+        )
+    ]
 
 
 def run_clang_tidy(session):
@@ -118,15 +229,27 @@ def run_clang_tidy(session):
     files = c_files("src", "tools", suffixes=(".c",))
     groups = [files[i::CORES] for i in range(CORES)]
     with ThreadPoolExecutor(CORES) as pool:
-        cases = list(pool.map(
-            # The flags are gcc's: those for the linker mean nothing to it.
-            lambda group: check(session, "static/clang-tidy", "clang-tidy", "--quiet",
-                                "--extra-arg=-Wno-ignored-optimization-argument", "-p",
-                                ROOT / "build" / "normal", *group), groups))
+        cases = list(
+            pool.map(
+                # The flags are gcc's: those for the linker mean nothing to it.
+                lambda group: check(
+                    session,
+                    "static/clang-tidy",
+                    "clang-tidy",
+                    "--quiet",
+                    "--extra-arg=-Wno-ignored-optimization-argument",
+                    "-p",
+                    ROOT / "build" / "normal",
+                    *group,
+                ),
+                groups,
+            )
+        )
     return [case for case in cases if case.outcome == FAILED][:1] or cases[:1]
 
 
 # ---- C programs --------------------------------------------------------------
+
 
 def has_cmocka():
     cache = ROOT / "build" / "normal" / "CMakeCache.txt"
@@ -171,22 +294,40 @@ def suite_valgrind(session):
     if error:
         return [Case("valgrind/build", FAILED, error)]
     labels = "^valgrind(-soak)?$" if session.soak else "^valgrind$"
-    status, output = session.sh("ctest", "--test-dir", ROOT / "build" / "normal", "-L", labels,
-                                "--show-only=json-v1")
+    status, output = session.sh(
+        "ctest", "--test-dir", ROOT / "build" / "normal", "-L", labels, "--show-only=json-v1"
+    )
     if status != 0:
         return [Case("valgrind/ctest", FAILED, last_lines(output, 12))]
-    programs = json.loads(output[output.index("{"):])["tests"]
-    valgrind = ["valgrind", "--quiet", "--trace-children=yes", "--leak-check=full",
-                "--errors-for-leak-kinds=definite,indirect,possible", "--error-exitcode=99"]
+    programs = json.loads(output[output.index("{") :])["tests"]
+    valgrind = [
+        "valgrind",
+        "--quiet",
+        "--trace-children=yes",
+        "--leak-check=full",
+        "--errors-for-leak-kinds=definite,indirect,possible",
+        "--error-exitcode=99",
+    ]
     with ThreadPoolExecutor(CORES) as pool:
-        return list(pool.map(lambda program: check(session, f"valgrind/{program['name']}",
-                                                   *valgrind, *program["command"]), programs))
+        return list(
+            pool.map(
+                lambda program: check(
+                    session, f"valgrind/{program['name']}", *valgrind, *program["command"]
+                ),
+                programs,
+            )
+        )
 
 
 def suite_fuzz(session):
     if not session.can_link("clang", "-fsanitize=fuzzer"):
-        return [Case("fuzz/build", SKIPPED, "clang with libFuzzer is not installed "
-                                            "(clang, libclang-rt-dev)")]
+        return [
+            Case(
+                "fuzz/build",
+                SKIPPED,
+                "clang with libFuzzer is not installed (clang, libclang-rt-dev)",
+            )
+        ]
     error = session.build("fuzz")
     if error:
         return [Case("fuzz/build", FAILED, error)]
@@ -196,15 +337,26 @@ def suite_fuzz(session):
         found = LOGS / f"{source.stem}-found"
         found.mkdir(exist_ok=True)
         corpus = TESTS / "fuzz" / "corpus" / source.stem.removeprefix("fuzz_")
-        cases.append(check(session, f"fuzz/{source.stem}",
-                           ROOT / "build" / "fuzz" / "tests" / source.stem,
-                           f"-max_total_time={seconds}", "-timeout=10", "-error_exitcode=1",
-                           "-timeout_exitcode=1",
-                           f"-artifact_prefix={found}/", found, corpus, timeout=seconds + 60))
+        cases.append(
+            check(
+                session,
+                f"fuzz/{source.stem}",
+                ROOT / "build" / "fuzz" / "tests" / source.stem,
+                f"-max_total_time={seconds}",
+                "-timeout=10",
+                "-error_exitcode=1",
+                "-timeout_exitcode=1",
+                f"-artifact_prefix={found}/",
+                found,
+                corpus,
+                timeout=seconds + 60,
+            )
+        )
     return cases
 
 
 # ---- models, several processes, JAX -------------------------------------------
+
 
 def suite_model(session):
     """tests/model/run.sh prints one line "PASS name" or "FAIL name" per model."""
@@ -214,8 +366,10 @@ def suite_model(session):
     if not session.which("spin"):
         return missing("model/spin", "spin", "spin")
     status, output = session.sh("sh", script, timeout=600)
-    cases = [Case(f"model/{name}", PASSED if word == "PASS" else FAILED, detail.strip())
-             for word, name, detail in re.findall(r"^(PASS|FAIL) (\S+)(.*)$", output, re.M)]
+    cases = [
+        Case(f"model/{name}", PASSED if word == "PASS" else FAILED, detail.strip())
+        for word, name, detail in re.findall(r"^(PASS|FAIL) (\S+)(.*)$", output, re.M)
+    ]
     if status == 77:
         return [Case("model/run.sh", SKIPPED, last_lines(output, 1))]
     if not cases or (status != 0) != any(case.outcome == FAILED for case in cases):
@@ -229,8 +383,12 @@ ARCHITECTURES = ("80", "90", "100", "120")
 def find_nvrtc():
     """From a wheel of the running Python, or of the toolkit; "": the loader's own."""
     folders = [*(Path(folder) / "nvidia" for folder in sys.path), Path("/usr/local/cuda")]
-    found = [path for folder in folders if folder.is_dir()
-             for path in sorted(folder.glob("**/lib*/libnvrtc.so.1[0-9]"))]
+    found = [
+        path
+        for folder in folders
+        if folder.is_dir()
+        for path in sorted(folder.glob("**/lib*/libnvrtc.so.1[0-9]"))
+    ]
     return str(found[0]) if found else ""
 
 
@@ -244,12 +402,25 @@ def suite_gpu(session):
     parts = "7" if session.soak else "1"
     nvrtc = find_nvrtc()
     with ThreadPoolExecutor(CORES) as pool:
-        compiled = list(pool.map(lambda arch: check(session, f"gpu/compile-sm_{arch}",
-                                                    programs / "compile", parts, arch, timeout=600,
-                                                    ORIEL_NVRTC=nvrtc),
-                                 ARCHITECTURES))
-    return [*compiled, check(session, "gpu/abi", programs / "abi"),
-            check(session, "gpu/results", sys.executable, TESTS / "gpu" / "report.py", "check")]
+        compiled = list(
+            pool.map(
+                lambda arch: check(
+                    session,
+                    f"gpu/compile-sm_{arch}",
+                    programs / "compile",
+                    parts,
+                    arch,
+                    timeout=600,
+                    ORIEL_NVRTC=nvrtc,
+                ),
+                ARCHITECTURES,
+            )
+        )
+    return [
+        *compiled,
+        check(session, "gpu/abi", programs / "abi"),
+        check(session, "gpu/results", sys.executable, TESTS / "gpu" / "report.py", "check"),
+    ]
 
 
 # Tests of the command, which wait for graces and deadlines to end.
@@ -257,8 +428,17 @@ COMMAND_TESTS = ("command", "doctor_gpu", "doctor_job", "launchers", "run")
 # Tests that wait for deadlines more than they compute.
 DEADLINE_TESTS = ("fault_fabric", "kill")
 # Tests that start Python processes and wait for them.
-PROCESS_TESTS = ("failure", "kernel_cuda", "kernel_errors", "mpirun_srun", "op", "order",
-                 "processes", "verify", "world")
+PROCESS_TESTS = (
+    "failure",
+    "kernel_cuda",
+    "kernel_errors",
+    "mpirun_srun",
+    "op",
+    "order",
+    "processes",
+    "verify",
+    "world",
+)
 
 
 def suite_multi(session):
@@ -306,26 +486,48 @@ print(kernels)
 def suite_wheel(session):
     folder = LOGS / "wheel"
     session.sh("rm", "-rf", folder)
-    status, output = session.sh(sys.executable, "-m", "pip", "wheel", "--no-deps",
-                                "--no-build-isolation", "-w", folder, ROOT)
+    status, output = session.sh(
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "--no-deps",
+        "--no-build-isolation",
+        "-w",
+        folder,
+        ROOT,
+    )
     if status != 0:
         return [Case("wheel/build", FAILED, last_lines(output, 12))]
     wheel = next(folder.glob("*.whl"))
-    status, output = session.sh(sys.executable, "-m", "pip", "install", "--no-deps", "--target",
-                                folder / "site", wheel)
+    status, output = session.sh(
+        sys.executable, "-m", "pip", "install", "--no-deps", "--target", folder / "site", wheel
+    )
     if status != 0:
         return [Case("wheel/install", FAILED, last_lines(output, 12))]
-    return [check_tag(wheel), check_contents(wheel), check_c_program(session, folder),
-            check(session, "wheel/kernel", sys.executable, "-c", KERNEL,
-                  ROOT / "examples/07_my_all_reduce/my_all_reduce.cu", folder / "site",
-                  PYTHONPATH=str(folder / "site"), XDG_CACHE_HOME=str(folder / "cache")),
-            check(session, "wheel/command", folder / "site" / "bin" / "oriel", "info",
-                  "--pkg-config")]
+    return [
+        check_tag(wheel),
+        check_contents(wheel),
+        check_c_program(session, folder),
+        check(
+            session,
+            "wheel/kernel",
+            sys.executable,
+            "-c",
+            KERNEL,
+            ROOT / "examples/07_my_all_reduce/my_all_reduce.cu",
+            folder / "site",
+            PYTHONPATH=str(folder / "site"),
+            XDG_CACHE_HOME=str(folder / "cache"),
+        ),
+        check(session, "wheel/command", folder / "site" / "bin" / "oriel", "info", "--pkg-config"),
+    ]
 
 
 def check_tag(wheel):
-    version = re.search(r'ORIEL_VERSION_STRING "([^"]+)"',
-                        (ROOT / "include/oriel/oriel.h").read_text()).group(1)
+    version = re.search(
+        r'ORIEL_VERSION_STRING "([^"]+)"', (ROOT / "include/oriel/oriel.h").read_text()
+    ).group(1)
     good = re.fullmatch(rf"oriel-{re.escape(version)}-py3-none-\w+\.whl", wheel.name)
     return Case("wheel/tag", PASSED if good else FAILED, wheel.name)
 
@@ -333,10 +535,13 @@ def check_tag(wheel):
 def check_contents(wheel):
     names = zipfile.ZipFile(wheel).namelist()
     modules = [path for path in (ROOT / "python").rglob("*") if path.suffix in (".py", ".c", ".h")]
-    wanted = ["oriel/lib/liboriel.so", "oriel/lib/pkgconfig/oriel.pc",
-              *[f"oriel/include/oriel/{path.name}" for path in (ROOT / "include/oriel").iterdir()],
-              "/scripts/oriel",
-              *[path.relative_to(ROOT / "python").as_posix() for path in modules]]
+    wanted = [
+        "oriel/lib/liboriel.so",
+        "oriel/lib/pkgconfig/oriel.pc",
+        *[f"oriel/include/oriel/{path.name}" for path in (ROOT / "include/oriel").iterdir()],
+        "/scripts/oriel",
+        *[path.relative_to(ROOT / "python").as_posix() for path in modules],
+    ]
     absent = [name for name in wanted if not any(n.endswith(name) for n in names)]
     return Case("wheel/contents", FAILED if absent else PASSED, f"missing: {', '.join(absent)}")
 
@@ -348,14 +553,40 @@ def check_c_program(session, folder):
     if not session.which("pkg-config"):
         return missing(case_id, "pkg-config", "pkg-config")[0]
     (folder / "user.c").write_text(PROGRAM)
-    script = ('cd "$1" && export PKG_CONFIG_PATH="$(site/bin/oriel info --pkg-config)"'
-              " && cc -Wall -Werror user.c $(pkg-config --cflags --libs oriel) -o user && ./user")
+    script = (
+        'cd "$1" && export PKG_CONFIG_PATH="$(site/bin/oriel info --pkg-config)"'
+        " && cc -Wall -Werror user.c $(pkg-config --cflags --libs oriel) -o user && ./user"
+    )
     return check(session, case_id, "sh", "-c", script, "sh", folder)
 
 
-SUITES = [suite_format, suite_layers, suite_docs, suite_headers, suite_model, suite_unit,
-          suite_static, suite_asan, suite_tsan, suite_valgrind, suite_fuzz, suite_multi,
-          suite_fault, suite_multi_asan, suite_fault_asan, suite_gpu, suite_wheel, suite_examples,
-          suite_jax]
-SOAK_SUITES = [suite_model, suite_valgrind, suite_fuzz, suite_gpu, suite_multi, suite_fault,
-               suite_jax]
+SUITES = [
+    suite_format,
+    suite_layers,
+    suite_docs,
+    suite_headers,
+    suite_model,
+    suite_unit,
+    suite_static,
+    suite_asan,
+    suite_tsan,
+    suite_valgrind,
+    suite_fuzz,
+    suite_multi,
+    suite_fault,
+    suite_multi_asan,
+    suite_fault_asan,
+    suite_gpu,
+    suite_wheel,
+    suite_examples,
+    suite_jax,
+]
+SOAK_SUITES = [
+    suite_model,
+    suite_valgrind,
+    suite_fuzz,
+    suite_gpu,
+    suite_multi,
+    suite_fault,
+    suite_jax,
+]

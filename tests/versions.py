@@ -42,8 +42,12 @@ def measure(python, jax, commit):
     print(output)
     passed, failed, skipped = map(int, COUNTS.search(output).groups())
     return dict(zip(["python", "jax"], versions)) | {
-        "passed": passed, "failed": failed, "skipped": skipped, "commit": commit,
-        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")}
+        "passed": passed,
+        "failed": failed,
+        "skipped": skipped,
+        "commit": commit,
+        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+    }
 
 
 def main():
@@ -51,8 +55,10 @@ def main():
     if not pairs or not all(python and jax for python, _, jax in pairs):
         sys.exit(__doc__)
     commit = commit_of_tree()
-    rows = {(row["python"], row["jax"]): row
-            for row in (json.loads(FILE.read_text()) if FILE.exists() else [])}
+    rows = {
+        (row["python"], row["jax"]): row
+        for row in (json.loads(FILE.read_text()) if FILE.exists() else [])
+    }
     for python, _, jax in pairs:
         row = measure(python, jax, commit)
         rows[row["python"], row["jax"]] = row

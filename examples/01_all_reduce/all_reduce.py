@@ -1,6 +1,6 @@
 """Every process fills an array with its number; one all-reduce adds them up.
 
-    oriel run -n 4 -- python all_reduce.py
+oriel run -n 4 -- python all_reduce.py
 """
 
 import sys
@@ -8,7 +8,6 @@ import sys
 import jax
 import jax.numpy as jnp
 import numpy as np
-
 import oriel
 
 N = 1048576

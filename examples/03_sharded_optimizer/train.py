@@ -1,6 +1,6 @@
 """Data-parallel training where every device keeps one part of the optimizer's state.
 
-    oriel run -n 4 -- python train.py [steps]
+oriel run -n 4 -- python train.py [steps]
 """
 
 import sys
@@ -8,10 +8,10 @@ import sys
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.flatten_util import ravel_pytree
-from jax.sharding import NamedSharding, PartitionSpec as P
-
 import oriel
+from jax.flatten_util import ravel_pytree
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
 
 SAMPLES, FEATURES, HIDDEN = 128, 5, 16
 

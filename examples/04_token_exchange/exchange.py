@@ -1,6 +1,6 @@
 """Tokens travel to the devices of their experts and back.
 
-    oriel run -n 4 -- python exchange.py [tokens of each device]
+oriel run -n 4 -- python exchange.py [tokens of each device]
 """
 
 import sys
@@ -8,10 +8,10 @@ import sys
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
-from jax.sharding import NamedSharding, PartitionSpec as P
-
 import oriel
+from jax import lax
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
 
 WIDTH, EXPERTS_PER_DEVICE = 8, 2
 

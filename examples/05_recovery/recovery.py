@@ -1,7 +1,7 @@
 """An operation fails; the processes that are left make a new world and go on.
 
-    oriel run -n 3 --grace 60 -- python recovery.py 20 1        process 1 is lost in step 20
-    ORIEL_FAULT=operation:20=fail@1 oriel run -n 3 -- python recovery.py
+oriel run -n 3 --grace 60 -- python recovery.py 20 1        process 1 is lost in step 20
+ORIEL_FAULT=operation:20=fail@1 oriel run -n 3 -- python recovery.py
 """
 
 import os
@@ -11,7 +11,6 @@ import sys
 
 import jax
 import jax.numpy as jnp
-
 import oriel
 
 STEPS = 40

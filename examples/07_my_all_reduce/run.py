@@ -1,6 +1,6 @@
 """Two all-reduces of one's own, called inside jax.jit.
 
-    oriel run -n 4 -- python run.py [elements]"""
+oriel run -n 4 -- python run.py [elements]"""
 
 import pathlib
 import sys
@@ -36,8 +36,10 @@ def main():
     twice, once, sums = (np.asarray(y.addressable_data(0)) for y in step(x))
     # In rank order, as the library does: the same bits.
     ok = np.array_equal(once, sums) and np.array_equal(twice, 2 * sums)
-    print(f"[proc {oriel.process_id()}/{oriel.num_processes()}] {n} elements, "
-          f"got[0]={once[0]} got[-1]={once[-1]}, bits as oriel.all_reduce: {ok}")
+    print(
+        f"[proc {oriel.process_id()}/{oriel.num_processes()}] {n} elements, "
+        f"got[0]={once[0]} got[-1]={once[-1]}, bits as oriel.all_reduce: {ok}"
+    )
     oriel.finalize()
 
 

@@ -6,8 +6,8 @@ enum { FROM_ABOVE, FROM_BELOW }; /* signals: a neighbour has done one more step 
  * The row above the first and the one below the last are the neighbours', and are
  * read where they are. a and b take turns; the last step goes to a. Around the plate
  * it is cold. */
-ORIEL_KERNEL(heat)(oriel_team *team, const float *u, float *a, float *b, int64_t cols,
-                   int64_t steps, float k)
+ORIEL_KERNEL(heat)
+(oriel_team *team, const float *u, float *a, float *b, int64_t cols, int64_t steps, float k)
 {
     size_t n = (size_t)cols, rows = oriel_count(team, u) / n;
     int up = oriel_rank(team) - 1;

@@ -1,6 +1,6 @@
 """A hot plate that cools down: each process holds some of its rows.
 
-    oriel run -n 4 -- python run.py [rows] [steps] [picture.png]"""
+oriel run -n 4 -- python run.py [rows] [steps] [picture.png]"""
 
 import pathlib
 import sys
@@ -71,13 +71,19 @@ def main():
         return oriel.all_reduce(  # everybody's rows, for the picture
             jax.lax.dynamic_update_slice(
                 jax.numpy.zeros((rows, rows), mine.dtype),
-                mine, (jax.lax.axis_index("x") * mine.shape[0], 0)), "x")
+                mine,
+                (jax.lax.axis_index("x") * mine.shape[0], 0),
+            ),
+            "x",
+        )
 
     x = jax.make_array_from_callback(u.shape, NamedSharding(mesh, P("x")), lambda i: u[i])
     got = np.asarray(collect(run(x)).addressable_data(0))
     off = float(np.abs(got - by_numpy(u, steps)).max())
-    print(f"[proc {oriel.process_id()}/{oriel.num_processes()}] {rows} x {rows} cells, {steps} "
-          f"steps in one call, heat left {got.sum() / u.sum():.3f}, ALL_OK={off < 1e-5}")
+    print(
+        f"[proc {oriel.process_id()}/{oriel.num_processes()}] {rows} x {rows} cells, {steps} "
+        f"steps in one call, heat left {got.sum() / u.sum():.3f}, ALL_OK={off < 1e-5}"
+    )
     if len(sys.argv) > 3 and oriel.process_id() == 0:
         draw(sys.argv[3], u, got)
     oriel.finalize()

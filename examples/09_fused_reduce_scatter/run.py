@@ -1,7 +1,7 @@
 """reduce_scatter, bias and relu: in one kernel, and one after the other.
 
-    oriel run -n 2 -- python run.py [rows] [cols]      one size, once: are the bits equal?
-    oriel run -n 2 -- python run.py --bench [MiB ...]  times, for each process's x of so many MiB"""
+oriel run -n 2 -- python run.py [rows] [cols]      one size, once: are the bits equal?
+oriel run -n 2 -- python run.py --bench [MiB ...]  times, for each process's x of so many MiB"""
 
 import pathlib
 import sys
@@ -36,7 +36,8 @@ def arguments(mesh, rows, cols):
     bias = rng.normal(size=cols).astype(np.float32)
     return tuple(
         jax.make_array_from_callback(v.shape, NamedSharding(mesh, spec), lambda i, v=v: v[i])
-        for v, spec in ((values, P("x")), (bias, P())))
+        for v, spec in ((values, P("x")), (bias, P()))
+    )
 
 
 def program(mesh, function):
@@ -46,8 +47,10 @@ def program(mesh, function):
 def compare(mesh, rows, cols):
     """Whether both give the same bits."""
     x, bias = arguments(mesh, rows, cols)
-    results = [np.asarray(program(mesh, function)(x, bias).addressable_data(0))
-               for function in (together, apart)]
+    results = [
+        np.asarray(program(mesh, function)(x, bias).addressable_data(0))
+        for function in (together, apart)
+    ]
     return np.array_equal(*results)
 
 
@@ -67,8 +70,15 @@ def bench(mesh, mebibytes):
     rows = int(mebibytes * (1 << 20)) // (4 * COLS) // oriel.size() * oriel.size()
     x, bias = arguments(mesh, rows, COLS)
     ways = [program(mesh, chained(function)) for function in (together, apart)]
-    meet = jax.jit(jax.shard_map(lambda v: oriel.barrier(v, "x"), mesh=mesh, in_specs=P("x"),
-                                 out_specs=P("x"), check_vma=False))
+    meet = jax.jit(
+        jax.shard_map(
+            lambda v: oriel.barrier(v, "x"),
+            mesh=mesh,
+            in_specs=P("x"),
+            out_specs=P("x"),
+            check_vma=False,
+        )
+    )
     tokens, _ = arguments(mesh, 1, 1)
     samples = [[], []]
     for turn in range(ROUNDS + 2):
@@ -89,13 +99,18 @@ def main(words):
         for mebibytes in map(float, words[1:] or ("1", "4", "16", "64")):
             samples = bench(mesh, mebibytes)
             one, two = np.median(samples, axis=1)
-            print(f"{who} {mebibytes:g} MiB: in one kernel {one:.0f} us, one after the other "
-                  f"{two:.0f} us, {np.median(np.divide(*samples)):.2f} times", flush=True)
+            print(
+                f"{who} {mebibytes:g} MiB: in one kernel {one:.0f} us, one after the other "
+                f"{two:.0f} us, {np.median(np.divide(*samples)):.2f} times",
+                flush=True,
+            )
     else:
-        rows, cols = [*map(int, words), *(64, COLS)[len(words):]]
+        rows, cols = [*map(int, words), *(64, COLS)[len(words) :]]
         rows = rows // oriel.size() * oriel.size()
-        print(f"{who} {rows} x {cols}: in one kernel as one after the other, "
-              f"ALL_OK={compare(mesh, rows, cols)}")
+        print(
+            f"{who} {rows} x {cols}: in one kernel as one after the other, "
+            f"ALL_OK={compare(mesh, rows, cols)}"
+        )
     oriel.finalize()
 
 

@@ -34,8 +34,10 @@ def main():
     )
     got = np.asarray(step(x).addressable_data(0))
     expected = float(sum(range(oriel.size())))
-    print(f"[proc {oriel.process_id()}/{oriel.num_processes()}] N={n} expected={expected} "
-          f"got[0]={got[0]} got[-1]={got[-1]} ALL_OK={bool((got == expected).all())}")
+    print(
+        f"[proc {oriel.process_id()}/{oriel.num_processes()}] N={n} expected={expected} "
+        f"got[0]={got[0]} got[-1]={got[-1]} ALL_OK={bool((got == expected).all())}"
+    )
     oriel.finalize()
 
 

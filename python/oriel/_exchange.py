@@ -169,9 +169,7 @@ def _check_pairs(perm, size):
             )
     pairs = sorted((source % size, to % size) for source, to in pairs)
     if any(len(set(ends)) != len(ends) for ends in zip(*pairs)):
-        raise ValueError(
-            f"oriel.permute: sources and destinations must be unique, got {perm!r}"
-        )
+        raise ValueError(f"oriel.permute: sources and destinations must be unique, got {perm!r}")
     return tuple(pairs)
 
 

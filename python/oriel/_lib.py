@@ -8,9 +8,7 @@ import pathlib
 _PACKAGE = pathlib.Path(__file__).resolve().parent
 _BUILD = _PACKAGE.parents[1] / "build"
 # In a wheel; in a source tree.
-_PLACES = tuple(
-    folder / "liboriel.so" for folder in (_PACKAGE / "lib", _BUILD, _BUILD / "normal")
-)
+_PLACES = tuple(folder / "liboriel.so" for folder in (_PACKAGE / "lib", _BUILD, _BUILD / "normal"))
 
 
 class Status(enum.IntEnum):

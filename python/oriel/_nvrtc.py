@@ -54,8 +54,10 @@ def compile(text, name, arch, options=()):
     """The cubin of `text` for `arch` ("sm_90"). What is wrong with it is the error."""
     lib, _ = load()
     program = ctypes.c_void_p()
-    _check(lib, lib.nvrtcCreateProgram(
-        ctypes.byref(program), text.encode(), name.encode(), 0, None, None))
+    _check(
+        lib,
+        lib.nvrtcCreateProgram(ctypes.byref(program), text.encode(), name.encode(), 0, None, None),
+    )
     try:
         words = [f"--gpu-architecture={arch}", *options]
         array = (ctypes.c_char_p * len(words))(*(word.encode() for word in words))

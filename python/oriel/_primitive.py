@@ -88,8 +88,7 @@ def check_array(operation, leaf, what="x"):
 def check_dtype(operation, dtype):
     if str(dtype) not in _DTYPES:
         raise TypeError(
-            f"oriel.{operation} does not take dtype {dtype}; it takes "
-            f"{', '.join(sorted(_DTYPES))}"
+            f"oriel.{operation} does not take dtype {dtype}; it takes {', '.join(sorted(_DTYPES))}"
         )
 
 

@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 from jax.extend.mlir.dialects import stablehlo
-from jax.interpreters import ad, batching, mlir
+from jax.interpreters import ad, mlir
 
 from oriel import _compat, _primitive
 from oriel._exchange import all_to_all
@@ -115,9 +115,7 @@ def _lower(ctx, operand, output, *indices, axes):
     groups = _operation.groups(ctx, axes)
     if 0 in (ctx.avals_in[0].size, ctx.avals_in[1].size):
         return [output]
-    wide = mlir.ir.RankedTensorType.get(
-        ctx.avals_in[2].shape, mlir.ir.IntegerType.get_signless(64)
-    )
+    wide = mlir.ir.RankedTensorType.get(ctx.avals_in[2].shape, mlir.ir.IntegerType.get_signless(64))
     indices = [stablehlo.ConvertOp(wide, x).result for x in indices]
     return _operation.call(ctx, [operand, output, *indices], groups, {1: 0})
 

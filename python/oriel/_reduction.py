@@ -30,9 +30,7 @@ def check_array(operation, leaf, op):
 
 def check_differentiable(operation, op):
     if op != "sum":
-        raise NotImplementedError(
-            f"Differentiation rule for {operation} of {op!r} not implemented"
-        )
+        raise NotImplementedError(f"Differentiation rule for {operation} of {op!r} not implemented")
 
 
 def over_dims(x, dims, op):

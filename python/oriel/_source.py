@@ -197,13 +197,15 @@ def _parse(path, text, defines):
         if not match[1] or end < 0:
             raise _wrong(path, line, "ORIEL_KERNEL needs a name and parameters")
         if sum(step for at, step in conditions if at < match.start()) > 0:
-            raise _wrong(path, line, f"kernel {match[1]} is inside #if: kernels are found before "
-                         "the preprocessor runs; put the condition into the body")
+            raise _wrong(
+                path,
+                line,
+                f"kernel {match[1]} is inside #if: kernels are found before "
+                "the preprocessor runs; put the condition into the body",
+            )
         if any(s.name == match[1] for s in signatures):
             raise _wrong(path, line, f"there are two kernels {match[1]}")
-        signatures.append(
-            Signature(match[1], line, _parameters(path, code, match, end, defines))
-        )
+        signatures.append(Signature(match[1], line, _parameters(path, code, match, end, defines)))
     if not signatures:
         raise OrielError(f"{path} has no kernel: nothing says ORIEL_KERNEL(name)", Status.INVALID)
     for signature in signatures:
@@ -228,8 +230,9 @@ def _parameters(path, code, match, end, defines):
         if i == 0:
             if not fields or fields.groups()[:3] != (None, "oriel_team", "*"):
                 raise _wrong(
-                    path, line, f"kernel {kernel}: the first parameter is 'oriel_team *team', "
-                    f"not {words!r}"
+                    path,
+                    line,
+                    f"kernel {kernel}: the first parameter is 'oriel_team *team', not {words!r}",
                 )
             continue
         kind, type_ = _kind(fields, defines) if fields else (None, None)

@@ -126,7 +126,9 @@ class Runner:
 
     def _keep(self, words, done):
         for process, text in enumerate(done.logs):
-            self.kept.append(f"==> {words[0]}, process {process}, exit code {done.code} <==\n{text}")
+            self.kept.append(
+                f"==> {words[0]}, process {process}, exit code {done.code} <==\n{text}"
+            )
 
     def _give_up(self):
         raise Verdict(TIMEOUT, f"it was not done within {self.timeout:g} s (--timeout)")
@@ -195,9 +197,7 @@ def find_here(runner):
         raise Verdict(FAILED, f"JAX does not start: {done.why}")
     here = done.reports(0)[0]
     if here["platform"] not in ("gpu", "cuda"):
-        raise Verdict(
-            NOT_HERE, f"JAX finds no GPU: its devices are of the kind {here['platform']}"
-        )
+        raise Verdict(NOT_HERE, f"JAX finds no GPU: its devices are of the kind {here['platform']}")
     return here
 
 
@@ -329,7 +329,9 @@ def _why_not_seen(found, here, silent, text):
 
 
 def print_here(here, ranks, processes, settings, nccl):
-    kinds = ", ".join(f"{here['gpus'].count(kind)} x {kind}" for kind in dict.fromkeys(here["gpus"]))
+    kinds = ", ".join(
+        f"{here['gpus'].count(kind)} x {kind}" for kind in dict.fromkeys(here["gpus"])
+    )
     print(f"jaxlib  {jaxlib.__version__}")
     print(f"GPUs    {kinds}")
     print(f"ranks   {ranks} in {processes} process{'es' if processes > 1 else ''}")

@@ -45,8 +45,9 @@ def test_different_calls():
 def test_one_never_comes_to_a_meeting(where):
     """The others wait for their deadline, not for ever, and learn who is missing."""
     store = job.fresh_store()
-    processes = [job.Process("lonely", where, process_id=p, num_processes=3, store=store)
-                 for p in range(3)]
+    processes = [
+        job.Process("lonely", where, process_id=p, num_processes=3, store=store) for p in range(3)
+    ]
     try:
         for p in (0, 2):
             status, text = processes[p].wait(30)

@@ -4,7 +4,6 @@ follower. Every process is told in time and in words, and the next comm works.""
 import re
 import signal
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -21,24 +20,28 @@ def run(fault, *arguments, processes=3, **options):
         found = re.search(r"^(\w+) (\w+) after ([\d.]+) s: (.*)$", "\n".join(output.lines(p)), re.M)
         step, status, seconds, sentence = found.groups()
         assert status in ("ORIEL_OK", "ORIEL_ERR_INVALID") or "recovered" in output.lines(p)
-        ends.append((step, status.removeprefix("ORIEL_").removeprefix("ERR_"), float(seconds),
-                     sentence))
+        ends.append(
+            (step, status.removeprefix("ORIEL_").removeprefix("ERR_"), float(seconds), sentence)
+        )
     return ends, output.text
 
 
-@pytest.mark.parametrize("fault, step", [
-    ("probe:1=fail@0", "create"),
-    ("probe:1=fail@1", "create"),
-    ("segment_create:1=fail", "create"),
-    ("segment_create:2=fail@0", "window"),
-    ("port_create:1=fail", "create"),
-    ("segment_fetch:1=fail@2", "create"),
-    ("segment_fetch:2=fail@1", "window"),
-    ("member_join:1=fail@0", "create"),
-    ("member_join:1=fail@1", "create"),
-    ("operation:1=fail@0", "operation"),
-    ("operation:7=fail@2", "operation"),
-])
+@pytest.mark.parametrize(
+    "fault, step",
+    [
+        ("probe:1=fail@0", "create"),
+        ("probe:1=fail@1", "create"),
+        ("segment_create:1=fail", "create"),
+        ("segment_create:2=fail@0", "window"),
+        ("port_create:1=fail", "create"),
+        ("segment_fetch:1=fail@2", "create"),
+        ("segment_fetch:2=fail@1", "window"),
+        ("member_join:1=fail@0", "create"),
+        ("member_join:1=fail@1", "create"),
+        ("operation:1=fail@0", "operation"),
+        ("operation:7=fail@2", "operation"),
+    ],
+)
 def test_fail(fault, step):
     slot, call = re.match(r"(\w+):(\d+)", fault).groups()
     ends, text = run(fault)
@@ -48,8 +51,9 @@ def test_fail(fault, step):
         assert seconds < 20, text
 
 
-@pytest.mark.parametrize("fault, step", [("port_serve:1=fail", "create"),
-                                         ("port_serve:3=fail", "window")])
+@pytest.mark.parametrize(
+    "fault, step", [("port_serve:1=fail", "create"), ("port_serve:3=fail", "window")]
+)
 def test_peer_gets_no_segment(fault, step):
     ends, text = run(fault)
     for where, status, seconds, sentence in ends:
@@ -65,12 +69,15 @@ def test_declared_dead():
         assert "process 2" in sentence and "is gone (ORIEL_FAULT is set)" in sentence, text
 
 
-@pytest.mark.parametrize("fault, step, deadline", [
-    ("port_serve:1=drop", "create", 6.0),
-    ("port_serve:3=drop", "window", 1.0),
-    ("segment_fetch:1=drop@1", "create", 6.0),
-    ("segment_fetch:2=drop@2", "window", 1.0),
-])
+@pytest.mark.parametrize(
+    "fault, step, deadline",
+    [
+        ("port_serve:1=drop", "create", 6.0),
+        ("port_serve:3=drop", "window", 1.0),
+        ("segment_fetch:1=drop@1", "create", 6.0),
+        ("segment_fetch:2=drop@2", "window", 1.0),
+    ],
+)
 def test_drop(fault, step, deadline):
     ends, text = run(fault, 1000, init_timeout=1)
     for where, status, seconds, sentence in ends:
@@ -84,8 +91,20 @@ def test_drop(fault, step, deadline):
 def test_death_that_nobody_looks_for():
     """Without the looks a death is a peer that is late."""
     store = job.fresh_store()
-    processes = [job.Process("survivor", 1, "none", 1, 700, process_id=p, num_processes=3,
-                             store=store, fault="member_alive:1+=drop") for p in range(3)]
+    processes = [
+        job.Process(
+            "survivor",
+            1,
+            "none",
+            1,
+            700,
+            process_id=p,
+            num_processes=3,
+            store=store,
+            fault="member_alive:1+=drop",
+        )
+        for p in range(3)
+    ]
     try:
         for process in processes:
             process.wait_for_line("ready")
@@ -98,10 +117,18 @@ def test_death_that_nobody_looks_for():
             process.end()
 
 
-@pytest.mark.parametrize("fault", [
-    "probe:1=delay:0.3@1", "segment_create:2=delay:0.3", "port_create:1=delay:0.3",
-    "port_serve:1=delay:0.3", "segment_fetch:2=delay:0.3@2", "member_join:1=delay:0.3@0",
-    "operation:5=delay:0.3@1"])
+@pytest.mark.parametrize(
+    "fault",
+    [
+        "probe:1=delay:0.3@1",
+        "segment_create:2=delay:0.3",
+        "port_create:1=delay:0.3",
+        "port_serve:1=delay:0.3",
+        "segment_fetch:2=delay:0.3@2",
+        "member_join:1=delay:0.3@0",
+        "operation:5=delay:0.3@1",
+    ],
+)
 def test_delay(fault):
     """Nobody fails, and somebody was late."""
     ends, text = run(fault)
@@ -125,8 +152,11 @@ def test_dropped_operation(fault, process):
     for where, status, seconds, sentence in ends:
         assert (where, status) == ("operation", "TIMEOUT"), text
         # By the others' words, or by its own where they were slow to look at the clock.
-        assert re.search(rf"(rank {process} \(process {process}\)|process {process}) did not come "
-                         r"within 1\.0 s", sentence), text
+        assert re.search(
+            rf"(rank {process} \(process {process}\)|process {process}) did not come "
+            r"within 1\.0 s",
+            sentence,
+        ), text
         assert "ORIEL_FAULT is set" in sentence, text
         assert 0.9 < seconds < 15, text
     assert len(re.findall(r"call \d of operation is dropped", text)) == 1, text
@@ -152,21 +182,24 @@ def test_several_faults():
     assert "call 6 of operation" in ends[0][3] and "call 3 of operation is delayed" in text
 
 
-@pytest.mark.parametrize("fault, parts", [
-    ("segment_fetch", ["segment_fetch", "slot:call=action"]),
-    ("segment_fish:1=fail", ["segment_fish", "segment_fetch", "operation"]),
-    ("probe:0=fail", ['"0"', "no call"]),
-    ("probe:two=fail", ['"two"', "no call"]),
-    ("probe:2+3=fail", ['"2+3"', "no call"]),
-    ("probe:1=explode", ['"explode"', "fail, drop, delay:SECONDS"]),
-    ("probe:1=delay:soon", ['"soon"', "seconds"]),
-    ("probe:1=delay:", ["seconds"]),
-    ("probe:1=drop", ["probe asks no peer"]),
-    ("memory_read:1=drop", ["memory_read asks no peer"]),
-    ("probe:1=fail@one", ['"one"', "process"]),
-    ("probe:1=fail,port_serve", ["port_serve", "slot:call=action"]),
-    (",".join(["probe:9=fail"] * 17), ["more than 16"]),
-])
+@pytest.mark.parametrize(
+    "fault, parts",
+    [
+        ("segment_fetch", ["segment_fetch", "slot:call=action"]),
+        ("segment_fish:1=fail", ["segment_fish", "segment_fetch", "operation"]),
+        ("probe:0=fail", ['"0"', "no call"]),
+        ("probe:two=fail", ['"two"', "no call"]),
+        ("probe:2+3=fail", ['"2+3"', "no call"]),
+        ("probe:1=explode", ['"explode"', "fail, drop, delay:SECONDS"]),
+        ("probe:1=delay:soon", ['"soon"', "seconds"]),
+        ("probe:1=delay:", ["seconds"]),
+        ("probe:1=drop", ["probe asks no peer"]),
+        ("memory_read:1=drop", ["memory_read asks no peer"]),
+        ("probe:1=fail@one", ['"one"', "process"]),
+        ("probe:1=fail,port_serve", ["port_serve", "slot:call=action"]),
+        (",".join(["probe:9=fail"] * 17), ["more than 16"]),
+    ],
+)
 def test_bad_text(fault, parts):
     ends, text = run(fault)
     for where, status, _, sentence in ends:

@@ -20,12 +20,25 @@ TOLD_WITHIN = 3.0  # seconds
 LAYOUTS = [(4, 1), (2, 1), (3, 2), (6, 1)]  # processes, ranks of each
 
 
-def start_survivors(n, local_ranks, victim, operation="all_reduce", timeout_ms=60000, again=None,
-                    **options):
+def start_survivors(
+    n, local_ranks, victim, operation="all_reduce", timeout_ms=60000, again=None, **options
+):
     store, again = job.fresh_store(), again or job.fresh_store()
-    processes = [job.Process("survivor", victim, again, local_ranks, timeout_ms, operation,
-                             process_id=p, num_processes=n, store=store, **options)
-                 for p in range(n)]
+    processes = [
+        job.Process(
+            "survivor",
+            victim,
+            again,
+            local_ranks,
+            timeout_ms,
+            operation,
+            process_id=p,
+            num_processes=n,
+            store=store,
+            **options,
+        )
+        for p in range(n)
+    ]
     return processes, [store, again]
 
 
@@ -65,9 +78,19 @@ def kill_one(rng, n, local_ranks, victim, operation="all_reduce", **options):
         since = time.monotonic()
         processes[victim].child.send_signal(signal.SIGKILL)
         first = victim * local_ranks
-        longest = max(check_survivor(process, p, local_ranks, operation, since, "ORIEL_ERR_PEER",
-                                     [f"rank {first}", "missing", f"process {victim}"])
-                      for p, process in enumerate(processes) if p != victim)
+        longest = max(
+            check_survivor(
+                process,
+                p,
+                local_ranks,
+                operation,
+                since,
+                "ORIEL_ERR_PEER",
+                [f"rank {first}", "missing", f"process {victim}"],
+            )
+            for p, process in enumerate(processes)
+            if p != victim
+        )
         check_nothing_left(stores)
         return longest
     finally:
@@ -134,8 +157,9 @@ def test_kill_between_meetings():
     for i in range(20 if job.SOAK else 4):
         victim = i % 3
         store = job.fresh_store()
-        processes = [job.Process("meetings", process_id=p, num_processes=4, store=store)
-                     for p in range(4)]
+        processes = [
+            job.Process("meetings", process_id=p, num_processes=4, store=store) for p in range(4)
+        ]
         try:
             for process in processes:
                 process.wait_for_line("ready")
@@ -143,11 +167,12 @@ def test_kill_between_meetings():
             since = time.monotonic()
             processes[victim].child.send_signal(signal.SIGKILL)
             failed_at = set()
-            for process in processes[:victim] + processes[victim + 1:]:
+            for process in processes[:victim] + processes[victim + 1 :]:
                 code, text = process.wait()
                 assert code == 0 and "clean" in text.splitlines(), text
                 when, number, status, sentence = re.search(
-                    r"^failed ([\d.]+) meeting (\d+) (\S+) (.*)$", text, re.M).groups()
+                    r"^failed ([\d.]+) meeting (\d+) (\S+) (.*)$", text, re.M
+                ).groups()
                 assert status == "ORIEL_ERR_PEER", text
                 assert f"process {victim}" in sentence, text
                 assert float(when) - since < TOLD_WITHIN
@@ -176,14 +201,23 @@ def test_stopped(victim, operation):
             while not failures(process.text()):
                 assert process.child.poll() is None and time.monotonic() < since + 30
                 time.sleep(0.005)
-        warned = [f"waits for rank {victim} (process {victim})" in process.text()
-                  for _, process in others]
+        warned = [
+            f"waits for rank {victim} (process {victim})" in process.text() for _, process in others
+        ]
         # A permutation may have one wait for the other, who waits for the stopped one.
         assert any(warned) if operation == "permute" else all(warned)
         processes[victim].child.send_signal(signal.SIGCONT)
         for p, process in others:
-            check_survivor(process, p, 1, operation, since, "ORIEL_ERR_TIMEOUT",
-                           [f"rank {victim} (process {victim})", f"{operation} #"], within=10)
+            check_survivor(
+                process,
+                p,
+                1,
+                operation,
+                since,
+                "ORIEL_ERR_TIMEOUT",
+                [f"rank {victim} (process {victim})", f"{operation} #"],
+                within=10,
+            )
         code, text = processes[victim].wait()
         assert code == 0 and failures(text) and "clean" in text.splitlines(), text
         check_nothing_left(stores)
@@ -193,7 +227,8 @@ def test_stopped(victim, operation):
 
 
 @pytest.mark.parametrize("how", ["abandon", "exit", "flight", "eager", "barrier"])
-@pytest.mark.parametrize("options", [{}, {"chunk": "1K", "staging": "256K"}],
-                         ids=["plain", "small"])
+@pytest.mark.parametrize(
+    "options", [{}, {"chunk": "1K", "staging": "256K"}], ids=["plain", "small"]
+)
 def test_one_leaves(how, options):
     job.check(3, "leaver", how, **options)

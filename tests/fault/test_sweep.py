@@ -25,9 +25,10 @@ def check_swept(text, phase, processes, least=None):
 
 
 @pytest.mark.parametrize("phase", LEAST)
-@pytest.mark.parametrize("processes, victim, local_ranks",
-                         [(1, 0, 3), (2, 0, 1), (2, 1, 1), (3, 0, 1), (3, 1, 1), (3, 2, 1),
-                          (2, 0, 2), (2, 1, 2)])
+@pytest.mark.parametrize(
+    "processes, victim, local_ranks",
+    [(1, 0, 3), (2, 0, 1), (2, 1, 1), (3, 0, 1), (3, 1, 1), (3, 2, 1), (2, 0, 2), (2, 1, 2)],
+)
 def test_sweep(phase, processes, victim, local_ranks):
     output = job.check(processes, "sweep", phase, victim, local_ranks)
     alone = processes == 1 and phase == "destroy"
@@ -46,8 +47,19 @@ def test_sweep_of_one_call(phase, options, victim):
 def sweep_create(victim, place):
     """By processes that are told their place. Process 0 holds the store; while it is the one
     that fails, the others may learn no more than that it did not work."""
-    processes = [job.Process("sweep", "create", victim, 1, int(victim == 0), secret="sweep",
-                             init_timeout=2, **place(p)) for p in range(3)]
+    processes = [
+        job.Process(
+            "sweep",
+            "create",
+            victim,
+            1,
+            int(victim == 0),
+            secret="sweep",
+            init_timeout=2,
+            **place(p),
+        )
+        for p in range(3)
+    ]
     try:
         texts = []
         for process in processes:

@@ -110,8 +110,10 @@ def cell(values):
 def line(nbytes, times, fabric):
     median = {name: np.median(values) for name, values in times.items()}
     ours = median.pop("all_reduce")
-    parts = [f"{name} {cell(times[name])} {ours / peer:.2f} times {ours - peer:+.2f} us"
-             for name, peer in median.items()]
+    parts = [
+        f"{name} {cell(times[name])} {ours / peer:.2f} times {ours - peer:+.2f} us"
+        for name, peer in median.items()
+    ]
     on = f" on {fabric}" if fabric else ""
     return f"bench jax {nbytes:>9}{on} all_reduce {cell(times['all_reduce'])}; {'; '.join(parts)}"
 

@@ -19,8 +19,18 @@ import ml_dtypes
 import numpy as np
 import oriel
 from jax import lax
-from jax_common import (failure_of, finalize_within, nccl_refusal, outlive_process_1, own, poison,
-                        row, sharded, spread, start)
+from jax_common import (
+    failure_of,
+    finalize_within,
+    nccl_refusal,
+    outlive_process_1,
+    own,
+    poison,
+    row,
+    sharded,
+    spread,
+    start,
+)
 from oriel import _lib
 
 LARGE = 1 << 20  # elements: goes direct once it can
@@ -66,15 +76,20 @@ def check_values(mesh, rng):
             x = whole(rng, (n, n, count), dtype)
             total = x.astype(np.float32).sum(0).astype(dtype)
             wanted = {
-                "all_reduce": total, "reduce_scatter": total[me], "all_gather": x[:, 0],
-                "all_to_all": x[:, me], "broadcast": x[1],
+                "all_reduce": total,
+                "reduce_scatter": total[me],
+                "all_gather": x[:, 0],
+                "all_to_all": x[:, me],
+                "broadcast": x[1],
             }
             for turn in range(3):
                 poison(8, 2)
                 for name, got in step(spread(mesh, x)).items():
                     np.testing.assert_array_equal(
-                        own(got)[0].astype(np.float32), wanted[name].astype(np.float32),
-                        err_msg=f"{name} of {count} {np.dtype(dtype).name}, run {turn}")
+                        own(got)[0].astype(np.float32),
+                        wanted[name].astype(np.float32),
+                        err_msg=f"{name} of {count} {np.dtype(dtype).name}, run {turn}",
+                    )
     row("values")
 
 
@@ -159,8 +174,10 @@ def check_via_nccl(mesh, rng):
             wanted = host.astype(np.float32).sum(0)
             for turn in range(10):
                 np.testing.assert_array_equal(
-                    own(step(spread(mesh, host)))[0].astype(np.float32), wanted,
-                    err_msg=f"run {turn} of {count} {np.dtype(dtype).name}")
+                    own(step(spread(mesh, host)))[0].astype(np.float32),
+                    wanted,
+                    err_msg=f"run {turn} of {count} {np.dtype(dtype).name}",
+                )
                 runs += 1
     assert borrowed().lent >= before + 2 * runs, "initialize and execute had none"
     row("via nccl")

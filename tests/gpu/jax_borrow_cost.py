@@ -29,7 +29,11 @@ def used():
     """MiB"""
     found = subprocess.run(
         ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"],
-        capture_output=True, text=True, check=True, timeout=20)
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=20,
+    )
     return int(found.stdout.split()[0])
 
 
@@ -78,11 +82,26 @@ def main(with_psum):
     small_us = per_execution(mesh, 256, 1, 500)
     large_us = per_execution(mesh, 4 << 20, 20, 20) / 20
     if oriel.rank() == 0:
-        print("sample " + json.dumps({
-            "op": "jax cost", "ranks": oriel.size(), "processes": oriel.size(), "way": WHOSE,
-            "psum": with_psum, "bytes": 4 * COUNT, "init_s": round(init_s, 3),
-            "first_s": round(first_s, 3), "init_mib": after_init, "used_mib": used_mib,
-            "small_us": small_us, "large_us": round(large_us, 1)}), flush=True)
+        print(
+            "sample "
+            + json.dumps(
+                {
+                    "op": "jax cost",
+                    "ranks": oriel.size(),
+                    "processes": oriel.size(),
+                    "way": WHOSE,
+                    "psum": with_psum,
+                    "bytes": 4 * COUNT,
+                    "init_s": round(init_s, 3),
+                    "first_s": round(first_s, 3),
+                    "init_mib": after_init,
+                    "used_mib": used_mib,
+                    "small_us": small_us,
+                    "large_us": round(large_us, 1),
+                }
+            ),
+            flush=True,
+        )
     jax.block_until_ready(oriel.all_reduce(jax.numpy.zeros(1)))  # all stay until it is measured
     oriel.finalize()
     row("end")

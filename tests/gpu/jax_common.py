@@ -103,8 +103,10 @@ def outlive_process_1(step, y, seconds):
     if lost:
         said = failure_of(lambda: wait_for(oriel.check, seconds))
     assert "process 1" in said and "is gone" in said, said
-    row(f"a death is named after {time.monotonic() - began:.1f} s"
-        + (", the context is lost" if lost else ""))
+    row(
+        f"a death is named after {time.monotonic() - began:.1f} s"
+        + (", the context is lost" if lost else "")
+    )
     return y
 
 

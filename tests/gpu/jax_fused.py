@@ -30,14 +30,25 @@ def main():
     for mebibytes in SIZES:
         samples = example.bench(mesh, mebibytes)
         for name, values in zip(("fused", "apart"), samples):
-            print("sample " + json.dumps({
-                "op": f"jax reduce_scatter+bias {name}", "ranks": oriel.size(),
-                "processes": oriel.num_processes(), "way": "jit",
-                "bytes": int(mebibytes * (1 << 20)),
-                "us": [round(value, 3) for value in values]}), flush=True)
+            print(
+                "sample "
+                + json.dumps(
+                    {
+                        "op": f"jax reduce_scatter+bias {name}",
+                        "ranks": oriel.size(),
+                        "processes": oriel.num_processes(),
+                        "way": "jit",
+                        "bytes": int(mebibytes * (1 << 20)),
+                        "us": [round(value, 3) for value in values],
+                    }
+                ),
+                flush=True,
+            )
         one, two = np.median(samples, axis=1)
-        lines.append(f"bench reduce_scatter+bias+relu {mebibytes:6g} MiB: in one kernel "
-                     f"{one:8.2f} us, one after the other {two:8.2f} us, {one / two:.2f} times")
+        lines.append(
+            f"bench reduce_scatter+bias+relu {mebibytes:6g} MiB: in one kernel "
+            f"{one:8.2f} us, one after the other {two:8.2f} us, {one / two:.2f} times"
+        )
     if oriel.rank() == 0:
         print("\n".join(lines), flush=True)
     oriel.finalize()

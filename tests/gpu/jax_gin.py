@@ -28,8 +28,9 @@ def check_heat(mesh, runs):
     shape = (ROWS * COLS,)
 
     def step(u):
-        a, _, _ = mine.heat_put(u[0], cols=COLS, steps=STEPS, k=K, axis_name="x",
-                                out=(shape, shape, (4 * COLS,)))
+        a, _, _ = mine.heat_put(
+            u[0], cols=COLS, steps=STEPS, k=K, axis_name="x", out=(shape, shape, (4 * COLS,))
+        )
         return a[None], oriel.all_reduce(a, "x")[None]
 
     program = sharded(mesh, step, check_vma=False)

@@ -47,12 +47,26 @@ def warm(name, step, x):
     for stage, values in took.items():
         if not values:  # a captured graph needs none
             continue
-        print("sample " + json.dumps({
-            "op": f"jax {stage} {name}", "ranks": oriel.size(), "processes": oriel.size(),
-            "way": "warm", "bytes": x.nbytes // oriel.size(), "us": values}), flush=True)
-        print(f"cost rank {oriel.rank()} {stage} of {name}, {x.nbytes // oriel.size()} bytes: "
-              f"median {statistics.median(values):.2f} us, most {max(values):.2f} us, "
-              f"{len(values)} executions", flush=True)
+        print(
+            "sample "
+            + json.dumps(
+                {
+                    "op": f"jax {stage} {name}",
+                    "ranks": oriel.size(),
+                    "processes": oriel.size(),
+                    "way": "warm",
+                    "bytes": x.nbytes // oriel.size(),
+                    "us": values,
+                }
+            ),
+            flush=True,
+        )
+        print(
+            f"cost rank {oriel.rank()} {stage} of {name}, {x.nbytes // oriel.size()} bytes: "
+            f"median {statistics.median(values):.2f} us, most {max(values):.2f} us, "
+            f"{len(values)} executions",
+            flush=True,
+        )
     figure = statistics.median(took["initialize"])
     assert figure < WARM_US, f"initialize of {name} takes {figure:.2f} us"
     row(f"warm {name} {x.nbytes // oriel.size()}")
@@ -80,9 +94,12 @@ def late(step, x):
     longest = max(cost.longest for cost in seen) * 1e6
     jax.block_until_ready(y)
     waited = time.monotonic() - began
-    print(f"cost rank {oriel.rank()} while a peer sleeps: initialize {longest:.2f} us, the call "
-          f"returned after {returned * 1e3:.2f} ms, initialize was over after "
-          f"{heard * 1e3:.2f} ms, the result was there after {waited:.2f} s", flush=True)
+    print(
+        f"cost rank {oriel.rank()} while a peer sleeps: initialize {longest:.2f} us, the call "
+        f"returned after {returned * 1e3:.2f} ms, initialize was over after "
+        f"{heard * 1e3:.2f} ms, the result was there after {waited:.2f} s",
+        flush=True,
+    )
     assert heard < 2.0 and waited > SLEEP_S - 1.0
     assert longest < LATE_US, f"initialize takes {longest:.2f} us while a peer sleeps"
     row("while a peer sleeps")

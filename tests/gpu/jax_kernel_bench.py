@@ -26,8 +26,11 @@ def main(samples):
         times = measure(mesh, nbytes, samples, {"two_shot": two_shots, "two_shot beside": reduces})
         ours, built_in = (np.median(values) for values in times.values())
         if oriel.rank() == 0:
-            print(f"bench jax {nbytes:>9} two_shot {ours:9.2f} us, all_reduce {built_in:9.2f} us, "
-                  f"{ours / built_in:.3f} times", flush=True)
+            print(
+                f"bench jax {nbytes:>9} two_shot {ours:9.2f} us, all_reduce {built_in:9.2f} us, "
+                f"{ours / built_in:.3f} times",
+                flush=True,
+            )
     oriel.finalize()
 
 

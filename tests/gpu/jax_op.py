@@ -16,8 +16,10 @@ import oriel
 from jax_common import failure_of, own, poison, row, sharded, spread, start, wait_for
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-SOURCES = [ROOT / "tests" / "kernels" / "gpu_op.cu",
-           ROOT / "examples" / "10_host_function" / "all_reduce.cu"]
+SOURCES = [
+    ROOT / "tests" / "kernels" / "gpu_op.cu",
+    ROOT / "examples" / "10_host_function" / "all_reduce.cu",
+]
 # The processes have one parent, `oriel run`.
 FOLDER = pathlib.Path(tempfile.gettempdir(), f"oriel-op-{os.getppid()}")
 TIMEOUT = 3.0
@@ -29,9 +31,22 @@ def build():
     if os.environ.get("ORIEL_PROCESS_ID", "0") == "0":
         FOLDER.mkdir(exist_ok=True)
         parts = [library.with_suffix(".part") for library in libraries]
-        compilers = [subprocess.Popen(["nvcc", "-shared", "-Xcompiler", "-fPIC", "-arch=native",
-                                       f"-I{ROOT / 'include'}", source, "-o", part])
-                     for source, part in zip(SOURCES, parts)]
+        compilers = [
+            subprocess.Popen(
+                [
+                    "nvcc",
+                    "-shared",
+                    "-Xcompiler",
+                    "-fPIC",
+                    "-arch=native",
+                    f"-I{ROOT / 'include'}",
+                    source,
+                    "-o",
+                    part,
+                ]
+            )
+            for source, part in zip(SOURCES, parts)
+        ]
         assert [compiler.wait() for compiler in compilers] == [0, 0]
         for part, library in zip(parts, libraries):
             part.rename(library)
@@ -50,6 +65,7 @@ def rows_of(count, seed):
 def check_everything(mesh, mine):
     add_up = oriel.op(mine, "add_up")
     for shape in ((2, 3), (100, 1001), (1024, 4096)):
+
         def step(v):
             return add_up(v[0], axis_name="x", factor=0.5, title="wörld", count=-7)[None]
 
@@ -111,8 +127,11 @@ def check_capture(mesh, mine):
 def check_example(mesh, example):
     all_reduce = oriel.op(example, "all_reduce", capture=True)
     for count in (1, 1001, 1 << 20):
-        program = sharded(mesh, lambda v: (all_reduce(v[0], axis_name="x")[None],
-                                           oriel.all_reduce(v, "x")), check_vma=False)
+        program = sharded(
+            mesh,
+            lambda v: (all_reduce(v[0], axis_name="x")[None], oriel.all_reduce(v, "x")),
+            check_vma=False,
+        )
         for run in range(10):
             poison(8, 2)
             mine, total = program(spread(mesh, rows_of(count, run)))
@@ -126,8 +145,9 @@ def check_nothing(mesh, mine):
     nothing, bad_launch = oriel.op(mine, "nothing"), oriel.op(mine, "bad_launch")
     x = spread(mesh, rows_of(1000, 0))
     jax.block_until_ready(sharded(mesh, lambda v: nothing(v, axis_name="x"), check_vma=False)(x))
-    jax.block_until_ready(sharded(
-        mesh, lambda v: bad_launch(v, axis_name="x", check=0), check_vma=False)(x))
+    jax.block_until_ready(
+        sharded(mesh, lambda v: bad_launch(v, axis_name="x", check=0), check_vma=False)(x)
+    )
     oriel.check()
     row("nothing enqueued")
 

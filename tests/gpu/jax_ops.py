@@ -9,15 +9,20 @@ import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 import oriel
-from jax_common import own, poison, row, sharded, spread, start
 from jax.sharding import PartitionSpec as P
+from jax_common import own, poison, row, sharded, spread, start
 
 jax.config.update("jax_enable_x64", True)
 
-DTYPES = [np.dtype(name) for name in (
-    "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 complex64 "
-    "complex128").split()] + [np.dtype(kind) for kind in (
-        ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2)]
+DTYPES = [
+    np.dtype(name)
+    for name in (
+        "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 complex64 "
+        "complex128"
+    ).split()
+] + [
+    np.dtype(kind) for kind in (ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2)
+]
 FOLDS = {"sum": np.add, "prod": np.multiply, "min": np.minimum, "max": np.maximum}
 SMALL, LARGE = (3, 7), (5, 60013)
 
@@ -100,15 +105,20 @@ def check_ragged(mesh, rng):
         starts = np.cumsum(sizes.reshape(n, -1), 1) - sizes.reshape(n, -1)
         into = np.cumsum(sizes.transpose(1, 0, 2).reshape(n, -1), 1)
         into = (into - sizes.transpose(1, 0, 2).reshape(n, -1)).reshape(n, n, slices)
-        arrays = (send, output, starts, sizes.reshape(n, -1),
-                  into.transpose(1, 0, 2).reshape(n, -1),
-                  sizes.transpose(1, 0, 2).reshape(n, -1))
+        arrays = (
+            send,
+            output,
+            starts,
+            sizes.reshape(n, -1),
+            into.transpose(1, 0, 2).reshape(n, -1),
+            sizes.transpose(1, 0, 2).reshape(n, -1),
+        )
         wanted = output[me].copy()
         for other in range(n):
             for k in range(slices):
                 count, to = sizes[other, me, k], into[me, other, k]
                 begin = starts.reshape(n, n, slices)[other, me, k]
-                wanted[to:to + count] = send[other, begin:begin + count]
+                wanted[to : to + count] = send[other, begin : begin + count]
 
         def exchange(*parts):
             return oriel.ragged_all_to_all(*(part[0] for part in parts), axis_name="x")[None]
@@ -141,10 +151,10 @@ def check_gradients(mesh, rng):
     step = sharded(mesh, jax.grad(loss), (P("x"), P("x")), check_vma=False)
     gradient = step(spread(mesh, x), spread(mesh, w))
     total = w.sum(0)
-    wanted = total + w[:, me]                      # all_reduce, all_to_all
-    wanted = wanted + (total if me == 0 else 0)    # broadcast
-    wanted = wanted + w[:, 0]                      # reduce_scatter
-    wanted[1] += total[me]                         # all_gather
+    wanted = total + w[:, me]  # all_reduce, all_to_all
+    wanted = wanted + (total if me == 0 else 0)  # broadcast
+    wanted = wanted + w[:, 0]  # reduce_scatter
+    wanted[1] += total[me]  # all_gather
     # Cotangents are added up in an order of JAX's own.
     np.testing.assert_allclose(own(gradient)[0], wanted, rtol=1e-12, atol=1e-14)
     row("gradients")
@@ -163,8 +173,11 @@ def main(seed):
     mesh = start(timeout=20)
     rng = np.random.default_rng(seed)
     for shape in (SMALL, LARGE):
-        dtypes = DTYPES if shape == SMALL else [np.dtype(name) for name in (
-            "float32", "int8", "complex128", ml_dtypes.bfloat16)]
+        dtypes = (
+            DTYPES
+            if shape == SMALL
+            else [np.dtype(name) for name in ("float32", "int8", "complex128", ml_dtypes.bfloat16)]
+        )
         for dtype in dtypes:
             check_dtype(mesh, dtype, shape, rng)
         row(f"blocks of {shape[0]}x{shape[1]}")

@@ -71,9 +71,7 @@ def straight(begin, wrong, operands, sums):
 
 
 def loop(begin, wrong, operands, sums):
-    wrong = lax.fori_loop(
-        0, TURNS, lambda i, w: iteration(begin + i, w, operands, sums), wrong
-    )
+    wrong = lax.fori_loop(0, TURNS, lambda i, w: iteration(begin + i, w, operands, sums), wrong)
     return begin + TURNS, wrong
 
 

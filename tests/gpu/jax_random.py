@@ -19,8 +19,8 @@ jax.config.update("jax_enable_x64", True)
 
 PROGRAMS, CALLS = 6, 12
 REAL = [np.dtype(name) for name in "float16 float32 float64".split()] + [
-    np.dtype(kind) for kind in (ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn,
-                                ml_dtypes.float8_e5m2)]
+    np.dtype(kind) for kind in (ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2)
+]
 COMPLEX = [np.dtype(name) for name in "complex64 complex128".split()]
 WHOLE = [np.dtype(name) for name in "int8 int16 int32 int64 uint8 uint16 uint32 uint64".split()]
 KINDS = ("all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast", "permute")
@@ -39,9 +39,16 @@ def draw_case(rng, sizes):
         shape = shape[1:] if len(shape) > 1 else (most,)
     group = int(np.prod([sizes[name] for name in (axis if isinstance(axis, tuple) else (axis,))]))
     shift = int(rng.integers(group))
-    return {"kind": kind, "dtype": dtype, "axis": axis, "op": str(rng.choice(ops)),
-            "shape": tuple(map(int, shape)), "group": group, "root": int(rng.integers(group)),
-            "pairs": [(i, (i + shift) % group) for i in range(group) if rng.random() < 0.8]}
+    return {
+        "kind": kind,
+        "dtype": dtype,
+        "axis": axis,
+        "op": str(rng.choice(ops)),
+        "shape": tuple(map(int, shape)),
+        "group": group,
+        "root": int(rng.integers(group)),
+        "pairs": [(i, (i + shift) % group) for i in range(group) if rng.random() < 0.8],
+    }
 
 
 def draw_values(rng, shape, dtype):
@@ -99,27 +106,44 @@ def check(case, got, members, me, what):
             check_close(got, parts, case["op"], what)
         return
     source = next((i for i, k in case["pairs"] if k == me), None)
-    wanted = {"all_gather": lambda: members, "all_to_all": lambda: members[:, me],
-              "broadcast": lambda: members[case["root"]],
-              "permute": lambda: np.zeros_like(members[0]) if source is None
-              else members[source]}[kind]()
+    wanted = {
+        "all_gather": lambda: members,
+        "all_to_all": lambda: members[:, me],
+        "broadcast": lambda: members[case["root"]],
+        "permute": lambda: np.zeros_like(members[0]) if source is None else members[source],
+    }[kind]()
     assert got.shape == wanted.shape and got.tobytes() == wanted.tobytes(), what
 
 
 def run_program(mesh, place, cases, rng):
     """Place: of this rank in the mesh. Digests of the results, each looked at."""
     count = mesh.devices.size
-    inputs = [draw_values(rng, (count, *([case["group"]] if case["kind"] in (
-        "reduce_scatter", "all_to_all") else []), *case["shape"]), case["dtype"])
-        for case in cases]
+    inputs = [
+        draw_values(
+            rng,
+            (
+                count,
+                *([case["group"]] if case["kind"] in ("reduce_scatter", "all_to_all") else []),
+                *case["shape"],
+            ),
+            case["dtype"],
+        )
+        for case in cases
+    ]
     spec = P(("a", "b"))
     sharding = NamedSharding(mesh, spec)
     arrays = [jax.make_array_from_callback(x.shape, sharding, lambda i, x=x: x[i]) for x in inputs]
-    step = jax.jit(jax.shard_map(
-        lambda *parts: tuple(apply(case, part[0])[None] for case, part in zip(
-            cases, parts, strict=True)),
-        mesh=mesh, in_specs=(spec,) * len(cases), out_specs=(spec,) * len(cases),
-        check_vma=False))
+    step = jax.jit(
+        jax.shard_map(
+            lambda *parts: tuple(
+                apply(case, part[0])[None] for case, part in zip(cases, parts, strict=True)
+            ),
+            mesh=mesh,
+            in_specs=(spec,) * len(cases),
+            out_specs=(spec,) * len(cases),
+            check_vma=False,
+        )
+    )
     digests = []
     for _ in range(3):  # the first through the stages, others direct
         results = [own(array)[0] for array in step(*arrays)]
@@ -139,8 +163,11 @@ def main(seed, folder):
     print(f"seed {seed}", flush=True)
     n = oriel.size()
     order = rng.permutation(n)
-    mesh = Mesh(np.array(jax.devices())[order].reshape(2, n // 2), ("a", "b"),
-                axis_types=(AxisType.Auto,) * 2)
+    mesh = Mesh(
+        np.array(jax.devices())[order].reshape(2, n // 2),
+        ("a", "b"),
+        axis_types=(AxisType.Auto,) * 2,
+    )
     place = list(order).index(oriel.rank())
     cases = [[draw_case(rng, mesh.shape) for _ in range(CALLS)] for _ in range(PROGRAMS)]
     found = [run_program(mesh, place, some, rng) for some in cases]
@@ -153,8 +180,10 @@ def main(seed, folder):
                 assert one == other, f"not the CPU's bits: {case}"
     oriel.check()
     oriel.finalize()
-    row(f"{PROGRAMS * CALLS} random calls of seed {seed} against float64"
-        + (", bits equal to the CPU's" if jax.devices()[0].platform == "gpu" else ""))
+    row(
+        f"{PROGRAMS * CALLS} random calls of seed {seed} against float64"
+        + (", bits equal to the CPU's" if jax.devices()[0].platform == "gpu" else "")
+    )
 
 
 main(int(sys.argv[1]), sys.argv[2])

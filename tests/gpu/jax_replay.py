@@ -9,7 +9,6 @@ import jax.numpy as jnp
 import numpy as np
 import oriel
 from jax_common import own, poison, row, sharded, spread, start
-from jax.sharding import PartitionSpec as P
 
 CHAIN = 12
 

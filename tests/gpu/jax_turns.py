@@ -31,8 +31,10 @@ def make_step(mesh, sizes, salt):
             mine = value(turn + salt, rank, count)
             wanted = sum(value(turn + salt, r, count) for r in range(n))
             wrong += (oriel.all_reduce(mine, "x") != wanted).sum()
-            wrong += (oriel.all_reduce(-mine, "x", "min") != -jnp.stack(
-                [value(turn + salt, r, count) for r in range(n)]).max(0)).sum()
+            wrong += (
+                oriel.all_reduce(-mine, "x", "min")
+                != -jnp.stack([value(turn + salt, r, count) for r in range(n)]).max(0)
+            ).sum()
         return (turn + 1)[None], wrong[None]
 
     return jax.jit(sharded(mesh, step, check_vma=False), donate_argnums=(0, 1))

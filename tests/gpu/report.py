@@ -19,16 +19,40 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent.parent
 RESULTS = ROOT / "tests" / "gpu" / "results"
 TIMES = ROOT / "bench" / "results"
-COVERED = ["include/oriel/kernel*.h", "include/oriel/op.h", "src/ops/host_op.*",
-           "tests/kernels/gpu_op.cu", "tests/kernels/machines.cu", "tests/fake/gin*",
-           "src/fabric/cuda*", "src/fabric/port.*", "src/core/device*", "src/core/register*",
-           "src/core/nccl*", "src/core/gin.*", "src/core/borrow.*", "src/core/appoint.*",
-           "src/ffi/lend.*", "src/core/multicast.*", "src/fabric/nccl*", "src/core/nvtx.*",
-           "src/core/cuda_facts.*", "src/ops/cuda/*", "src/ops/reduce_element.h",
-           "src/ffi/cuda.c", "src/ffi/attached.*", "python/oriel/_verify*.py", "tests/gpu/*.c",
-           "tests/gpu/jax_*.py", "tests/gpu/run.sh", "tests/support/gpu.*",
-           "tests/support/timing.*", "tests/support/nccl.*", "tests/support/values.*",
-           "tests/support/ways.*"]
+COVERED = [
+    "include/oriel/kernel*.h",
+    "include/oriel/op.h",
+    "src/ops/host_op.*",
+    "tests/kernels/gpu_op.cu",
+    "tests/kernels/machines.cu",
+    "tests/fake/gin*",
+    "src/fabric/cuda*",
+    "src/fabric/port.*",
+    "src/core/device*",
+    "src/core/register*",
+    "src/core/nccl*",
+    "src/core/gin.*",
+    "src/core/borrow.*",
+    "src/core/appoint.*",
+    "src/ffi/lend.*",
+    "src/core/multicast.*",
+    "src/fabric/nccl*",
+    "src/core/nvtx.*",
+    "src/core/cuda_facts.*",
+    "src/ops/cuda/*",
+    "src/ops/reduce_element.h",
+    "src/ffi/cuda.c",
+    "src/ffi/attached.*",
+    "python/oriel/_verify*.py",
+    "tests/gpu/*.c",
+    "tests/gpu/jax_*.py",
+    "tests/gpu/run.sh",
+    "tests/support/gpu.*",
+    "tests/support/timing.*",
+    "tests/support/nccl.*",
+    "tests/support/values.*",
+    "tests/support/ways.*",
+]
 
 
 def digest(path):
@@ -52,10 +76,14 @@ def read_rows(text):
 
 
 def read_samples(folder):
-    lines = [line for path in sorted(folder.glob("bench*.log"))
-             for line in path.read_text().splitlines()]
-    return [json.loads(line[line.index("{"):]) for line in lines
-            if re.match(r"(\[\d+\] )?sample \{", line)]
+    lines = [
+        line for path in sorted(folder.glob("bench*.log")) for line in path.read_text().splitlines()
+    ]
+    return [
+        json.loads(line[line.index("{") :])
+        for line in lines
+        if re.match(r"(\[\d+\] )?sample \{", line)
+    ]
 
 
 def with_samples(head, samples):
@@ -65,20 +93,28 @@ def with_samples(head, samples):
 
 
 def commit():
-    done = subprocess.run(["git", "-C", ROOT, "describe", "--always", "--tags", "--dirty"],
-                          capture_output=True, text=True)
+    done = subprocess.run(
+        ["git", "-C", ROOT, "describe", "--always", "--tags", "--dirty"],
+        capture_output=True,
+        text=True,
+    )
     return done.stdout.strip() or "unknown"
 
 
 def write(folder):
     gpu, driver = (folder / "gpu.txt").read_text().strip().split(", ")[:2]
     name = gpu.lower().replace(" ", "_")
-    head = {"gpu": gpu, "driver": driver, "command": "tests/gpu/run.sh BUILD OUT",
-            "commit": commit()}
+    head = {
+        "gpu": gpu,
+        "driver": driver,
+        "command": "tests/gpu/run.sh BUILD OUT",
+        "commit": commit(),
+    }
     rows, samples = read_rows((folder / "rows.txt").read_text()), read_samples(folder)
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / f"{name}.json").write_text(
-        json.dumps(head | {"digests": digests(), "rows": rows}, indent=1) + "\n")
+        json.dumps(head | {"digests": digests(), "rows": rows}, indent=1) + "\n"
+    )
     (TIMES / f"gpu_{name}.json").write_text(with_samples(head, samples))
     print(f"{name}: {len(rows)} rows, {len(samples)} times")
 
@@ -93,11 +129,15 @@ def check():
     for path in paths:
         result = json.loads(path.read_text())
         bad = [row["name"] for row in result["rows"] if row["outcome"] == "FAILED"]
-        skipped = [f"{row['name']} ({row['detail']})" for row in result["rows"]
-                   if row["outcome"] == "skipped"]
+        skipped = [
+            f"{row['name']} ({row['detail']})"
+            for row in result["rows"]
+            if row["outcome"] == "skipped"
+        ]
         then = result["digests"]
-        changed = sorted(name for name in now.keys() | then.keys()
-                         if now.get(name) != then.get(name))
+        changed = sorted(
+            name for name in now.keys() | then.keys() if now.get(name) != then.get(name)
+        )
         if bad:
             print(f"{path.name}: failed: {', '.join(bad)}")
             return 1

@@ -8,10 +8,9 @@ import sys
 import xml.etree.ElementTree as xml
 
 import pytest
-from support import find_oriel
-
 from oriel import bench
 from oriel.bench import native, plan
+from support import find_oriel
 
 NEEDS_MPI = pytest.mark.skipif(bool(native.find_mpi()), reason=native.find_mpi() or "")
 NEEDS_PLOTS = pytest.mark.skipif(

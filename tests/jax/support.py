@@ -101,11 +101,7 @@ FOREIGN = ("ORIEL_", "XLA_", "JAX_", "PJRT_", "NPROC", "OMPI_", "PMIX_", "SLURM_
 
 def environment(devices=None, **more):
     """A clean one: no thread counts, no launcher, and no options but those of the test."""
-    env = {
-        k: v
-        for k, v in os.environ.items()
-        if not k.startswith(FOREIGN)
-    }
+    env = {k: v for k, v in os.environ.items() if not k.startswith(FOREIGN)}
     env["JAX_PLATFORMS"] = "cpu"
     env["PYTHONPATH"] = str(Path(oriel.__file__).parents[1])
     if devices is not None:

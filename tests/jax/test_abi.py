@@ -10,8 +10,16 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def test_layouts_are_those_of_jaxlib():
     done = subprocess.run(
-        ["cc", "-std=gnu11", "-fsyntax-only", "-I", jax.ffi.include_dir(), "-I", ROOT / "src",
-         ROOT / "tests" / "jax" / "abi.c"],
+        [
+            "cc",
+            "-std=gnu11",
+            "-fsyntax-only",
+            "-I",
+            jax.ffi.include_dir(),
+            "-I",
+            ROOT / "src",
+            ROOT / "tests" / "jax" / "abi.c",
+        ],
         capture_output=True,
         text=True,
         timeout=60,

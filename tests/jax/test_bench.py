@@ -8,11 +8,10 @@ import jax
 import numpy as np
 import pytest
 from bench_support import NEEDS_MPI, NEEDS_PLOTS, check_plots, make_plan, run_command
-from support import find_oriel
-
 from oriel import _lib, bench
 from oriel.bench import arguments, calls, launch, native, plan, table, worker
 from oriel.bench.operations import OPERATIONS, ragged_begin
+from support import find_oriel
 
 ORIGIN = {"command", "commit", "version", "date", "machine", "jax", "python", "method"}
 KEYS = set(

@@ -6,10 +6,9 @@ import subprocess
 import sys
 
 from bench_support import NEEDS_PLOTS, make_plan
-from support import ROOT
-
 from oriel import bench
 from oriel.bench import table
+from support import ROOT
 
 
 @NEEDS_PLOTS
@@ -34,8 +33,13 @@ def test_report(tmp_path, monkeypatch):
     assert report.main() == 0
     text = page.read_text()
     assert "5 of 7 bars are met, 2 of them by the median alone; 0 are even, 2 missed." in text
-    assert "| all_gather | C, 8 processes | 256 B | mpi/oriel >= 1 | 1.12 | 0.750 to 1.125 |" in text
-    assert "| all_gather | C, 4 processes | 64 B | mpi/oriel >= 1 | 0.88 | 0.875 to 0.875 | **missed** |" in text
+    assert (
+        "| all_gather | C, 8 processes | 256 B | mpi/oriel >= 1 | 1.12 | 0.750 to 1.125 |" in text
+    )
+    assert (
+        "| all_gather | C, 4 processes | 64 B | mpi/oriel >= 1 | 0.88 | 0.875 to 0.875 | **missed** |"
+        in text
+    )
     assert "\noriel bench -n 4 --json bench/results/all_gather_c_4.json --check\n" in text
     assert "/old/" not in text and "| 3 of 3 from C |" in text
     assert "| 256 B | 2.00 µs ±0% | 2.50 µs ±0% | 1.25 | 2.00 µs ±0% | 1.75 µs" in text

@@ -4,9 +4,8 @@ import json
 
 import pytest
 from bench_support import NEEDS_PLOTS, check_plots, run_command
-from support import find_oriel
-
 from oriel.bench import launch, native, startup
+from support import find_oriel
 
 
 @NEEDS_PLOTS

@@ -41,10 +41,13 @@ def numbers(text, name):
     return [int(n) for n in re.search(rf"{name} = dense<\[(.*?)\]>", text)[1].split(",")]
 
 
-@pytest.mark.parametrize("axis, places", [
-    ("x", [0, 4, 1, 5, 2, 6, 3, 7]),
-    ("y", [0, 1, 2, 3, 4, 5, 6, 7]),
-])
+@pytest.mark.parametrize(
+    "axis, places",
+    [
+        ("x", [0, 4, 1, 5, 2, 6, 3, 7]),
+        ("y", [0, 1, 2, 3, 4, 5, 6, 7]),
+    ],
+)
 def test_groups_are_named_by_places(choose, axis, places):
     choose("xla")
     text = lowered(axis)

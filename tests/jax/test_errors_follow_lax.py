@@ -115,18 +115,36 @@ DIFFERENT = {
     "split-2": (exchange(2, 0), ValueError, INDEX),
     "concat-2-tiled": (exchange(0, 2, tiled=True), ValueError, INDEX),
     "no-such-device": (permute([(0, 8)]), ValueError, INDEX),
-    "triple": (permute([(0, 1, 2)]), TypeError,
-               "what is no pair of numbers has the wrong type, whatever it holds instead"),
-    "number": (but(over_axes(0), "all_reduce", "broadcast", "permute"), NameError,
-               "numbers are dimensions in all_reduce alone; elsewhere they are names, unbound"),
-    "string": (only(of_value("abc"), "all_to_all"), TypeError,
-               "lax asks for its shape, an AttributeError; all of ours say that x is no array"),
-    "list": (but(over_axes(["x"]), "all_reduce", "broadcast"), None,
-             "lax takes a list of names in psum alone; all of ours do"),
-    "None": (but(over_axes(None), "all_reduce", "broadcast"), ValueError,
-             "None is the world, which belongs outside of shard_map"),
-    "dimension--1": (scatter(scatter_dimension=-1), None,
-                     "lax counts from the end in all_gather alone; all of ours do"),
+    "triple": (
+        permute([(0, 1, 2)]),
+        TypeError,
+        "what is no pair of numbers has the wrong type, whatever it holds instead",
+    ),
+    "number": (
+        but(over_axes(0), "all_reduce", "broadcast", "permute"),
+        NameError,
+        "numbers are dimensions in all_reduce alone; elsewhere they are names, unbound",
+    ),
+    "string": (
+        only(of_value("abc"), "all_to_all"),
+        TypeError,
+        "lax asks for its shape, an AttributeError; all of ours say that x is no array",
+    ),
+    "list": (
+        but(over_axes(["x"]), "all_reduce", "broadcast"),
+        None,
+        "lax takes a list of names in psum alone; all of ours do",
+    ),
+    "None": (
+        but(over_axes(None), "all_reduce", "broadcast"),
+        ValueError,
+        "None is the world, which belongs outside of shard_map",
+    ),
+    "dimension--1": (
+        scatter(scatter_dimension=-1),
+        None,
+        "lax counts from the end in all_gather alone; all of ours do",
+    ),
 }
 
 

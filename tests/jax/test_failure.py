@@ -65,7 +65,10 @@ ASKED = {  # by the others, by rank 1
     "dtype": ("all_reduce sum of 20 bytes of f32", "all_reduce sum of 20 bytes of s32"),
     "operation": ("all_reduce sum of 20 bytes of f32", "all_reduce max of 20 bytes of f32"),
     "kind": ("all_reduce sum of 20 bytes of f32", "broadcast of 20 bytes of f32 from root 0"),
-    "root": ("broadcast of 20 bytes of f32 from root 0", "broadcast of 20 bytes of f32 from root 1"),
+    "root": (
+        "broadcast of 20 bytes of f32 from root 0",
+        "broadcast of 20 bytes of f32 from root 1",
+    ),
 }
 
 

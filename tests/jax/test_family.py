@@ -173,8 +173,13 @@ def test_constants_and_scalars():
     results = over(make_mesh(), function, P("x"), P("x"))(jnp.zeros(8))
     index = np.repeat(np.arange(8.0), 8)
     expected = [
-        np.full(64, 2.5), np.zeros(64), np.tile(np.arange(8.0), 8), 3.0 * (np.arange(8) == 0),
-        8 * np.arange(8.0), index, np.ones(8),
+        np.full(64, 2.5),
+        np.zeros(64),
+        np.tile(np.arange(8.0), 8),
+        3.0 * (np.arange(8) == 0),
+        8 * np.arange(8.0),
+        index,
+        np.ones(8),
     ]
     for got, table in zip(results, expected, strict=True):
         np.testing.assert_array_equal(got, table)
@@ -187,7 +192,9 @@ def test_no_axes():
     assert_same(oriel.reduce_scatter(x, ()), lax.psum_scatter(x, ()))
     assert_same(oriel.all_to_all(x, (), 0, 1), x.T)
     for got in (
-        oriel.broadcast(x, ()), oriel.permute(x, (), [(0, 0)]), oriel.barrier(x, ()),
+        oriel.broadcast(x, ()),
+        oriel.permute(x, (), [(0, 0)]),
+        oriel.barrier(x, ()),
         oriel.all_to_all(x, (), 0, 1, tiled=True),
     ):
         assert_same(got, x)
@@ -253,8 +260,17 @@ def test_operations_of_one_program_in_any_order():
         for i in range(4):
             w = x + i
             total = w.sum()
-            expected = np.stack([np.full(8, total)] * 2 + [8 * w.sum(1), np.full(8, total),
-                np.full(8, w[i].sum()), np.where(np.arange(8) == i, w[0].sum(), 0), w.sum(1)], 1)
+            expected = np.stack(
+                [np.full(8, total)] * 2
+                + [
+                    8 * w.sum(1),
+                    np.full(8, total),
+                    np.full(8, w[i].sum()),
+                    np.where(np.arange(8) == i, w[0].sum(), 0),
+                    w.sum(1),
+                ],
+                1,
+            )
             np.testing.assert_array_equal(got[:, i], expected)
 
 

@@ -347,9 +347,7 @@ def test_partly_manual(kind):
             oriel.broadcast(v, "a", root=2),
         )
 
-    step = jax.shard_map(
-        function, mesh=mesh, in_specs=P("a"), out_specs=P("a"), axis_names={"a"}
-    )
+    step = jax.shard_map(function, mesh=mesh, in_specs=P("a"), out_specs=P("a"), axis_names={"a"})
     with jax.set_mesh(mesh):
         results = [np.asarray(y) for y in jax.jit(step)(x)]
     parts = np.asarray(x).reshape(4, 4, 4)

@@ -5,6 +5,7 @@ import re
 import sys
 import tempfile
 
+import cases
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,6 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from jax import lax
 from jax.sharding import PartitionSpec as P
+from kernels import KERNELS, TYPES, several
 from support import (
     ROOT,
     SOAK,
@@ -26,8 +28,6 @@ from support import (
     run,
     run_processes,
 )
-import cases
-from kernels import KERNELS, TYPES, several
 
 attributes = oriel.kernel(KERNELS / "attributes.cu")
 
@@ -38,12 +38,22 @@ def own_cache(tmp_path, monkeypatch):
     return tmp_path / "cache"
 
 
-MESHES = [((8,), "x", ("x",)), ((4, 2), "xy", ("x",)), ((4, 2), "xy", ("y",)),
-          ((2, 2, 2), "xyz", ("z", "x")), ((2, 4), "xy", ("y", "x"))]
+MESHES = [
+    ((8,), "x", ("x",)),
+    ((4, 2), "xy", ("x",)),
+    ((4, 2), "xy", ("y",)),
+    ((2, 2, 2), "xyz", ("z", "x")),
+    ((2, 4), "xy", ("y", "x")),
+]
 
 
-@settings(max_examples=300 if SOAK else 8, deadline=None, database=None, derandomize=not SOAK,
-          suppress_health_check=list(HealthCheck))
+@settings(
+    max_examples=300 if SOAK else 8,
+    deadline=None,
+    database=None,
+    derandomize=not SOAK,
+    suppress_health_check=list(HealthCheck),
+)
 @given(st.data())
 def test_any_call(data):
     def pick(options):
@@ -87,16 +97,18 @@ def check(shape, names, axes, order, dtype, op, local, name, seed):
     assert_bits(got, expected)
 
 
-@pytest.mark.parametrize("rows, cols, dtype", [(3, 1000, "float"), (5, 7, "float"),
-                                               (2, 300, "oriel_bf16")])
+@pytest.mark.parametrize(
+    "rows, cols, dtype", [(3, 1000, "float"), (5, 7, "float"), (2, 300, "oriel_bf16")]
+)
 def test_rows(rows, cols, dtype):
     """What follows a reduction, in stretches of a row."""
     kernel = oriel.kernel(KERNELS / "rows.cu", defines={"T": dtype})
     element = jnp.bfloat16 if dtype == "oriel_bf16" else jnp.float32
     x = jnp.arange(8 * 8 * rows * cols).reshape(-1, cols).astype(element) % 13
     weight = jnp.arange(cols, dtype=jnp.float32) / 4
-    got = over(make_mesh(), lambda v: kernel(v, weight, out=(rows, cols), axis_name="x"),
-               P("x"), P("x"))(x)
+    got = over(
+        make_mesh(), lambda v: kernel(v, weight, out=(rows, cols), axis_name="x"), P("x"), P("x")
+    )(x)
     sums = np.asarray(x, np.float32).reshape(8, 8, rows, cols).sum(0)
     wanted = sums + 100 * np.arange(rows)[:, None] + np.asarray(weight)
     assert_bits(got, jnp.asarray(wanted.reshape(-1, cols)).astype(element))
@@ -106,8 +118,16 @@ def test_attributes():
     got = over(
         make_mesh(),
         lambda x: attributes.echo(
-            x, title="halo, (wörld)", small=-5, big=2**40, real=0.5, exact=0.1, yes=np.True_,
-            other="", axis_name="x", out=((9,), (16,)),
+            x,
+            title="halo, (wörld)",
+            small=-5,
+            big=2**40,
+            real=0.5,
+            exact=0.1,
+            yes=np.True_,
+            other="",
+            axis_name="x",
+            out=((9,), (16,)),
         ),
         P("x"),
         P("x"),
@@ -161,11 +181,18 @@ def test_vmap_of_some_operands():
     x = jnp.arange(16.0, dtype=jnp.float32).reshape(8, 2)
 
     def each(f):
-        return over(make_mesh(), lambda v: jax.vmap(f, in_axes=(None, 0))(v[0], jnp.arange(6.0,
-                    dtype=jnp.float32).reshape(3, 2))[None], P("x"), P("x"))(x)
+        return over(
+            make_mesh(),
+            lambda v: jax.vmap(f, in_axes=(None, 0))(
+                v[0], jnp.arange(6.0, dtype=jnp.float32).reshape(3, 2)
+            )[None],
+            P("x"),
+            P("x"),
+        )(x)
 
-    assert_same(each(lambda a, b: kernel(a, b, axis_name="x")),
-                each(lambda a, b: lax.psum(a, "x") + b))
+    assert_same(
+        each(lambda a, b: kernel(a, b, axis_name="x")), each(lambda a, b: lax.psum(a, "x") + b)
+    )
 
 
 def test_types_that_vary():
@@ -222,20 +249,28 @@ def test_gradient():
         assert len(operands) == 2 and results[0].shape == (2,)
         return oriel.all_reduce(cotangents[0], axis_name), cotangents[0]
 
-    assert_same(loss(lambda u: mine(u, bias, axis_name="x")),
-                loss(lambda u: lax.psum(u, "x") + bias))
+    assert_same(
+        loss(lambda u: mine(u, bias, axis_name="x")), loss(lambda u: lax.psum(u, "x") + bias)
+    )
 
     def both(f):
         """With types that say what varies: `bias` does not, so its parts add up."""
+
         def function(v, b):
             return jax.grad(lambda u, c: jnp.sum(f(u, c) ** 2), (0, 1))(v[0], b)
 
-        checked = over(make_mesh(), lambda v, b: (function(v, b)[0][None], function(v, b)[1]),
-                       (P("x"), P()), (P("x"), P()))
+        checked = over(
+            make_mesh(),
+            lambda v, b: (function(v, b)[0][None], function(v, b)[1]),
+            (P("x"), P()),
+            (P("x"), P()),
+        )
         return checked(x, bias)
 
-    assert_same(both(lambda u, b: mine(u, b, axis_name="x")),
-                both(lambda u, b: lax.pcast(lax.psum(u, "x"), "x", to="varying") + b))
+    assert_same(
+        both(lambda u, b: mine(u, b, axis_name="x")),
+        both(lambda u, b: lax.pcast(lax.psum(u, "x"), "x", to="varying") + b),
+    )
 
     mine.defvjp(lambda *args, axis_name: (None,))
     with pytest.raises(TypeError, match="a tuple of 2 cotangents"):
@@ -324,7 +359,8 @@ def test_cache_of_its_own(own_cache, monkeypatch, tmp_path):
 
 def test_what_is_shown():
     assert repr(attributes.echo).startswith(
-        "<kernel echo(double *numbers, const char *title, int8_t small, const int32_t *x, ")
+        "<kernel echo(double *numbers, const char *title, int8_t small, const int32_t *x, "
+    )
     assert "echo" in dir(attributes)
     kernels = several(np.dtype("float32"), "SUM")
     with pytest.raises(AttributeError, match="has no kernel 'nothing': it has reduce, reduce_all"):
@@ -340,8 +376,14 @@ def test_what_is_shown():
 @pytest.mark.parametrize("seed", range(10 if SOAK else 1))
 def test_processes(processes, devices, seed):
     status, output, reports = run_processes(
-        "kernel_any.py", 40 if SOAK else 5, seed, processes=processes, devices=devices,
-        JAX_ENABLE_X64="1", ORIEL_JITTER="50" if seed else "0")
+        "kernel_any.py",
+        40 if SOAK else 5,
+        seed,
+        processes=processes,
+        devices=devices,
+        JAX_ENABLE_X64="1",
+        ORIEL_JITTER="50" if seed else "0",
+    )
     assert status == 0, output
     assert reports == {i: [{"wrong": []}] for i in range(processes)}, output
 
@@ -352,13 +394,24 @@ def test_pages(tmp_path, capsys):
     page = (ROOT / "docs" / "kernels.md").read_text()
     blocks = dict(re.findall(r"`(mine\.\w+)`.*?:\n\n```\w+\n(.*?)```", page, re.S))
     assert sorted(blocks) == ["mine.cu", "mine.py"]
-    blocks["step.py"], = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
+    (blocks["step.py"],) = re.findall(
+        r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S
+    )
     for name, text in blocks.items():
         (tmp_path / name).write_text(text)
     exec(blocks["step.py"], {})  # with the 8 devices of this process
     assert capsys.readouterr().out == "[28.]\n"
-    command = [find_oriel(), "run", "--no-tag", "-n", 2, "--", sys.executable, "-c",
-               "import mine, step"]
+    command = [
+        find_oriel(),
+        "run",
+        "--no-tag",
+        "-n",
+        2,
+        "--",
+        sys.executable,
+        "-c",
+        "import mine, step",
+    ]
     status, output = run(command, env=environment(1), cwd=tmp_path)
     assert status == 0 and output.count("0.5\n") == 2, output
     assert output.count("[ 4.  6.  8. 10.]\n") == 2, output

@@ -11,7 +11,9 @@ from support import ROOT, SOAK
 
 ARCHITECTURES = ["sm_80", "sm_90", "sm_100", "sm_120"]
 FILES = sorted(
-    path for folder in (KERNELS, ROOT / "examples") for path in folder.rglob("*.cu")
+    path
+    for folder in (KERNELS, ROOT / "examples")
+    for path in folder.rglob("*.cu")
     if path.name not in ("several.cu", "rows.cu") and "ORIEL_KERNEL" in path.read_text()
 )
 
@@ -46,8 +48,12 @@ def test_what_is_kept_is_of_one_nvrtc(monkeypatch, tmp_path):
 
 # What users start from is compiled for all, what the tests call for one; but multicast,
 # which some architectures have, for all.
-CASES = [(path, arch) for path in FILES for arch in ARCHITECTURES
-         if SOAK or path.parent != KERNELS or arch == "sm_90" or path.stem == "multimem"]
+CASES = [
+    (path, arch)
+    for path in FILES
+    for arch in ARCHITECTURES
+    if SOAK or path.parent != KERNELS or arch == "sm_90" or path.stem == "multimem"
+]
 
 
 NAMES = [f"{path.parent.name}-{path.stem}-{arch}" for path, arch in CASES]
@@ -70,9 +76,11 @@ def test_types(type_):
 
 def test_error_has_file_and_line(tmp_path):
     path = tmp_path / "mine.cu"
-    path.write_text("#include <oriel/kernel.h>\n\n"
-                    "ORIEL_KERNEL(mine)(oriel_team *team, const float *x, float *y)\n"
-                    "{\n    y[0] = z[0];\n}\n")
+    path.write_text(
+        "#include <oriel/kernel.h>\n\n"
+        "ORIEL_KERNEL(mine)(oriel_team *team, const float *x, float *y)\n"
+        "{\n    y[0] = z[0];\n}\n"
+    )
     with pytest.raises(oriel.OrielError) as caught:
         _build.for_cuda(_source.read(path), "sm_90")
     assert f"{path} does not compile with NVRTC for sm_90:" in str(caught.value)

@@ -25,26 +25,44 @@ GOOD = "ORIEL_KERNEL(mine)(oriel_team *team, const float *x, float *y)\n{\n    y
 SOURCES = {  # text, what the error says after the file's name
     "nothing": ("int x;\n", "has no kernel: nothing says ORIEL_KERNEL"),
     "in_comment": ("/* ORIEL_KERNEL(a)(oriel_team *team) */\n", "has no kernel"),
-    "team": ("\n\nORIEL_KERNEL(mine)(const float *x, float *y) {}", ":3: kernel mine: the first "
-             "parameter is 'oriel_team *team', not 'const float *x'"),
-    "type": ("ORIEL_KERNEL(mine)(oriel_team *team,\n    const half *x,\n    float *y) {}",
-             ":2: kernel mine: 'const half *x' is no parameter of a kernel. It takes"),
-    "matrix": ("ORIEL_KERNEL(mine)(oriel_team *team, const float **x, float *y) {}",
-               ":1: kernel mine: 'const float **x' is no parameter"),
-    "no_result": ("\nORIEL_KERNEL(mine)(oriel_team *team, const float *x) {}",
-                  ":2: kernel mine has no result"),
-    "no_operand": ("ORIEL_KERNEL(mine)(oriel_team *team, float *x) {}",
-                   ":1: kernel mine has no operand"),
+    "team": (
+        "\n\nORIEL_KERNEL(mine)(const float *x, float *y) {}",
+        ":3: kernel mine: the first parameter is 'oriel_team *team', not 'const float *x'",
+    ),
+    "type": (
+        "ORIEL_KERNEL(mine)(oriel_team *team,\n    const half *x,\n    float *y) {}",
+        ":2: kernel mine: 'const half *x' is no parameter of a kernel. It takes",
+    ),
+    "matrix": (
+        "ORIEL_KERNEL(mine)(oriel_team *team, const float **x, float *y) {}",
+        ":1: kernel mine: 'const float **x' is no parameter",
+    ),
+    "no_result": (
+        "\nORIEL_KERNEL(mine)(oriel_team *team, const float *x) {}",
+        ":2: kernel mine has no result",
+    ),
+    "no_operand": (
+        "ORIEL_KERNEL(mine)(oriel_team *team, float *x) {}",
+        ":1: kernel mine has no operand",
+    ),
     "twice": (GOOD + GOOD, ":5: there are two kernels mine"),
-    "taken": ("ORIEL_KERNEL(mine)(oriel_team *team, const float *x, float *y, int out) {}",
-              ":1: kernel mine: 'out' is taken"),
+    "taken": (
+        "ORIEL_KERNEL(mine)(oriel_team *team, const float *x, float *y, int out) {}",
+        ":1: kernel mine: 'out' is taken",
+    ),
     "cut": ("ORIEL_KERNEL(mine)(oriel_team *team", ":1: ORIEL_KERNEL needs a name and parameters"),
-    "condition": ("#ifndef A /* #endif */\n#if 0\n#endif\n" + GOOD + "#endif\n",
-                  ":4: kernel mine is inside #if: kernels are found before the preprocessor"),
-    "symbol": (HEAD + "float nowhere(float);\n" + GOOD.replace("x[0];", "nowhere(x[0]);"),
-               " compiles, but cannot be loaded: "),
-    "syntax": (HEAD + "\n" + GOOD.replace("y[0] = x[0];", "y[0] = z[0];"),
-               " does not compile with cc:"),
+    "condition": (
+        "#ifndef A /* #endif */\n#if 0\n#endif\n" + GOOD + "#endif\n",
+        ":4: kernel mine is inside #if: kernels are found before the preprocessor",
+    ),
+    "symbol": (
+        HEAD + "float nowhere(float);\n" + GOOD.replace("x[0];", "nowhere(x[0]);"),
+        " compiles, but cannot be loaded: ",
+    ),
+    "syntax": (
+        HEAD + "\n" + GOOD.replace("y[0] = x[0];", "y[0] = z[0];"),
+        " does not compile with cc:",
+    ),
 }
 
 
@@ -93,26 +111,55 @@ X = np.zeros(8, np.float32)
 GIVEN = {"title": "", "small": 1, "big": 1, "real": 1.0, "exact": 1.0, "yes": 1, "other": ""}
 WRONG = {  # operands, keywords, error, what it says
     "operands": ([X, X], {}, TypeError, r"kernel echo takes 1 operands \(x\), got 2"),
-    "dtype": ([X], {}, TypeError,
-              r"operand x is float32\[\d\], the kernel takes const int32_t \*, which is int32"),
+    "dtype": (
+        [X],
+        {},
+        TypeError,
+        r"operand x is float32\[\d\], the kernel takes const int32_t \*, which is int32",
+    ),
     "no_array": (["text"], {}, TypeError, "takes arrays; x holds 'text'"),
     "missing": (None, {"big": None}, TypeError, r"attribute 'big' \(int64_t\) is missing"),
     "unknown": (None, {"size": 1}, TypeError, "has no attribute 'size'; it has title, small, big"),
-    "range": (None, {"small": 128}, ValueError,
-              r"attribute 'small' \(int8_t\) goes from -128 to 127, got 128"),
-    "whole": (None, {"big": 0.5}, TypeError,
-              r"attribute 'big' \(int64_t\) is a whole number, got 0.5"),
+    "range": (
+        None,
+        {"small": 128},
+        ValueError,
+        r"attribute 'small' \(int8_t\) goes from -128 to 127, got 128",
+    ),
+    "whole": (
+        None,
+        {"big": 0.5},
+        TypeError,
+        r"attribute 'big' \(int64_t\) is a whole number, got 0.5",
+    ),
     "number": (None, {"real": "2"}, TypeError, r"attribute 'real' \(float\) is a number, got '2'"),
     "text": (None, {"title": 3}, TypeError, "attribute 'title' is text, got 3"),
-    "out_number": (None, {"out": ((9,),)}, TypeError,
-                   r"has 2 results \(numbers, letters\), out is"),
-    "out_dtype": (None, {"out": (jax.ShapeDtypeStruct((9,), "float32"), (16,))}, TypeError,
-                  r"out for numbers has dtype float32, the kernel writes double \*, which is "),
+    "out_number": (
+        None,
+        {"out": ((9,),)},
+        TypeError,
+        r"has 2 results \(numbers, letters\), out is",
+    ),
+    "out_dtype": (
+        None,
+        {"out": (jax.ShapeDtypeStruct((9,), "float32"), (16,))},
+        TypeError,
+        r"out for numbers has dtype float32, the kernel writes double \*, which is ",
+    ),
     "out_shape": (None, {"out": ((9,), "x")}, TypeError, "out for letters must be a shape"),
-    "out_negative": (None, {"out": ((9,), (-1,))}, ValueError,
-                     r"out for letters has a negative dimension, \(-1,\)"),
+    "out_negative": (
+        None,
+        {"out": ((9,), (-1,))},
+        ValueError,
+        r"out for letters has a negative dimension, \(-1,\)",
+    ),
     "nul": (None, {"title": "a\0b"}, ValueError, "attribute 'title' holds a NUL"),
-    "replicated": (None, {"replicated": "yes"}, TypeError, "replicated is True or False, got 'yes'"),
+    "replicated": (
+        None,
+        {"replicated": "yes"},
+        TypeError,
+        "replicated is True or False, got 'yes'",
+    ),
     "axis": (None, {"axis_name": "q"}, NameError, "unbound axis name: 'q'"),
 }
 
@@ -134,8 +181,9 @@ def test_call(name):
 def test_traced_attribute():
     kernel = several(np.dtype("float32"), "SUM").pass_on
     with pytest.raises(TypeError, match="attribute 'hops' must be known when the program is"):
-        over(make_mesh(), lambda v: kernel(v, hops=v[0].astype(int), axis_name="x"), P("x"),
-             P("x"))(X)
+        over(
+            make_mesh(), lambda v: kernel(v, hops=v[0].astype(int), axis_name="x"), P("x"), P("x")
+        )(X)
 
 
 def test_outside_shard_map():
@@ -163,14 +211,18 @@ FAILS = {
 }
 
 
-@pytest.mark.parametrize("processes, devices, names", [
-    (3, 1, list(FAILS)),
-    (1, 3, ["never_signals", "one_fails"]),
-])
+@pytest.mark.parametrize(
+    "processes, devices, names",
+    [
+        (3, 1, list(FAILS)),
+        (1, 3, ["never_signals", "one_fails"]),
+    ],
+)
 def test_kernel_that_fails(processes, devices, names):
     """On all ranks, with the reason; and the next world works."""
     status, output, reports = run_processes(
-        "kernel_fail.py", *names, processes=processes, devices=devices)
+        "kernel_fail.py", *names, processes=processes, devices=devices
+    )
     assert status == 0, output
     assert sorted(reports) == list(range(processes)), output
     for process, entries in reports.items():
@@ -183,8 +235,7 @@ def test_kernel_that_fails(processes, devices, names):
 
 
 def test_ranks_that_call_different_kernels():
-    status, output, reports = run_processes("kernel_mismatch.py", processes=2,
-                                            ORIEL_WARN_AFTER="1")
+    status, output, reports = run_processes("kernel_mismatch.py", processes=2, ORIEL_WARN_AFTER="1")
     assert status == 0, output
     for rank in (0, 1):
         sizes, names, hops = reports[rank]
@@ -193,8 +244,11 @@ def test_ranks_that_call_different_kernels():
         assert said and {said[2], said[4]} == both, sizes
         assert "kernel reduce(f32[4]) -> f32[4]" in names["raised"]
         assert "kernel reduce_all(f32[4]) -> f32[4]" in names["raised"]
-        assert re.search(r"rank \d asked for kernel pass_on\(.* with hops=\d, rank \d for kernel "
-                         r"pass_on\(.* with hops=\d", hops["raised"]), hops
+        assert re.search(
+            r"rank \d asked for kernel pass_on\(.* with hops=\d, rank \d for kernel "
+            r"pass_on\(.* with hops=\d",
+            hops["raised"],
+        ), hops
 
 
 def test_killed_process():

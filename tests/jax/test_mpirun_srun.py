@@ -61,10 +61,14 @@ def test_batch_script_is_no_step():
 @pytest.mark.parametrize(
     "variables, text",
     [
-        ({"OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_RANK": "two"},
-         'OMPI_COMM_WORLD_RANK="two" of mpirun is not a whole number from 0 to 1'),
-        ({"SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "2", "SLURM_PROCID": "2"},
-         'SLURM_PROCID="2" of srun is not a whole number from 0 to 1'),
+        (
+            {"OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_RANK": "two"},
+            'OMPI_COMM_WORLD_RANK="two" of mpirun is not a whole number from 0 to 1',
+        ),
+        (
+            {"SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "2", "SLURM_PROCID": "2"},
+            'SLURM_PROCID="2" of srun is not a whole number from 0 to 1',
+        ),
     ],
     ids=["mpirun", "srun"],
 )

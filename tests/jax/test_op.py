@@ -16,9 +16,22 @@ from support import make_mesh, over, run_processes
 @pytest.fixture(scope="session")
 def library(tmp_path_factory):
     built = tmp_path_factory.mktemp("op") / "libmine.so"
-    subprocess.run(["cc", "-shared", "-fPIC", "-O2", "-Wall", "-Wextra", "-Werror",
-                    f"-I{_source.include_folder()}", KERNELS / "host_op.c", "-o", built],
-                   check=True)
+    subprocess.run(
+        [
+            "cc",
+            "-shared",
+            "-fPIC",
+            "-O2",
+            "-Wall",
+            "-Wextra",
+            "-Werror",
+            f"-I{_source.include_folder()}",
+            KERNELS / "host_op.c",
+            "-o",
+            built,
+        ],
+        check=True,
+    )
     return built
 
 
@@ -31,8 +44,14 @@ def test_everything_it_gets(library):
     x = jnp.arange(48.0, dtype=jnp.float32).reshape(8, 6)
     y, seen = over(
         make_mesh((4, 2), ("x", "y")),
-        lambda v: add_up(v.reshape(2, 3), out=(spec(2, 3), spec(8, dtype="int64")), axis_name="x",
-                         factor=0.5, title="wörld", count=-7),
+        lambda v: add_up(
+            v.reshape(2, 3),
+            out=(spec(2, 3), spec(8, dtype="int64")),
+            axis_name="x",
+            factor=0.5,
+            title="wörld",
+            count=-7,
+        ),
         P(("x", "y")),
         P(("x", "y")),
     )(x)
@@ -51,10 +70,14 @@ def test_barrier_vmap_and_gradient(library):
         return over(make_mesh(), function, P("x"), P("x"), check_vma=False)(x)
 
     out = ((1,), spec(1))  # a shape has the dtype of the first operand
-    np.testing.assert_array_equal(run(lambda v: two_on(v, out=out, axis_name="x")[1]),
-                                  np.roll(x, 2))
-    stacked = run(lambda v: jax.vmap(lambda u: two_on(u, out=out, axis_name="x")[1])(
-        jnp.stack([v, v + 1])).sum(0))
+    np.testing.assert_array_equal(
+        run(lambda v: two_on(v, out=out, axis_name="x")[1]), np.roll(x, 2)
+    )
+    stacked = run(
+        lambda v: jax.vmap(lambda u: two_on(u, out=out, axis_name="x")[1])(
+            jnp.stack([v, v + 1])
+        ).sum(0)
+    )
     np.testing.assert_array_equal(stacked, 2 * np.roll(x, 2) + 1)
     with pytest.raises(TypeError, match="op two_on has no derivative"):
         run(lambda v: jax.grad(lambda u: two_on(u, out=out, axis_name="x")[1].sum())(v))

@@ -85,8 +85,10 @@ def check_derivatives(rng, arrays, step, by_numpy):
     for i in range(2):
         alone = [t if i == j else 0 * t for j, t in enumerate(tangents)]
         np.testing.assert_allclose(
-            (gradients[i] * tangents[i]).sum(), (weights * by_numpy(*alone, *indices)).sum(),
-            rtol=1e-12, atol=1e-10,
+            (gradients[i] * tangents[i]).sum(),
+            (weights * by_numpy(*alone, *indices)).sum(),
+            rtol=1e-12,
+            atol=1e-10,
         )
     only = jax.grad(lambda r: (step(rows[0], r, *indices) * weights).sum())(rows[1])
     np.testing.assert_array_equal(only, gradients[1])
@@ -153,8 +155,10 @@ def test_bad_arrays(name):
         mapped()(*arrays.values())
 
 
-@pytest.mark.parametrize("name, row", [("input_offsets", 1000), ("output_offsets", -1),
-                                       ("send_sizes", 1000), ("recv_sizes", 3)])
+@pytest.mark.parametrize(
+    "name, row",
+    [("input_offsets", 1000), ("output_offsets", -1), ("send_sizes", 1000), ("recv_sizes", 3)],
+)
 def test_bad_numbers_end_the_world(name, row):
     """Of one device alone: what it was given the others cannot know."""
     arrays = cases.draw_ragged(np.random.default_rng(1), 8, 1, 9)

@@ -7,13 +7,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from support import PROGRAMS, find_oriel
-
 from oriel import __main__ as oriel_main
 from oriel import _verify
 from oriel import _verify_log as log
 from oriel._verify_worker import expected, values
 from oriel.bench import launch
+from support import PROGRAMS, find_oriel
 
 SYMMETRIC, USER = _verify.FLAGS
 HOPPER = {
@@ -52,9 +51,7 @@ I0000 nccl_communicator.cc:444] [0] Register buffer for NCCL communicator; buffe
 comm=0x7
 h:1:2 [0] NCCL INFO register comm 0x7 buffer 0x40 size 64
 """
-ASKED = (
-    "I0 nccl_symmetric_memory.cc:43] Create NCCL symmetric memory on comm=0x7 from: ptr=0x40; size=8\n"
-)
+ASKED = "I0 nccl_symmetric_memory.cc:43] Create NCCL symmetric memory on comm=0x7 from: ptr=0x40; size=8\n"
 OTHER_WORDS = (
     "h:1:2 [0] NCCL INFO Symmetric VA size=96GB\n"
     "h:1:2 NCCL INFO register comm 0x7 buffer 0x40 size 64\n"
@@ -86,7 +83,17 @@ def one(buffer, size, comm, xla=1, nccl=1):
         ("h:1:2 NCCL INFO Skipping registration for buffer 0x4 size 8 of comm 0x7", []),
         ("", []),
     ],
-    ids=["register", "create", "again", "plain", "asked", "other-comm", "nccl-alone", "skipped", "empty"],
+    ids=[
+        "register",
+        "create",
+        "again",
+        "plain",
+        "asked",
+        "other-comm",
+        "nccl-alone",
+        "skipped",
+        "empty",
+    ],
 )
 def test_registrations(text, found):
     assert log.registrations(text) == found

@@ -69,13 +69,25 @@ def test_arguments_of_init():
         for arguments, sentence in [
             ({"process_id": 0}, "together"),
             ({"num_processes": 2}, "together"),
-            ({"process_id": 2, "num_processes": 2, "distributed": False}, "process_id must be below"),
-            ({"process_id": -4, "num_processes": 2, "distributed": False}, "process_id must be .* -4"),
+            (
+                {"process_id": 2, "num_processes": 2, "distributed": False},
+                "process_id must be below",
+            ),
+            (
+                {"process_id": -4, "num_processes": 2, "distributed": False},
+                "process_id must be .* -4",
+            ),
             ({"process_id": 0, "num_processes": 2, "distributed": False}, "no store"),
             ({"process_id": 0, "num_processes": 2, "store": "@"}, "before the first JAX"),
-            ({"process_id": 5, "num_processes": 2}, "process_id must be below"),  # before JAX's state
+            (
+                {"process_id": 5, "num_processes": 2},
+                "process_id must be below",
+            ),  # before JAX's state
             ({"process_id": 0.5, "num_processes": 2}, "process_id must be a whole number .* 0.5"),
-            ({"process_id": 0, "num_processes": "a"}, "num_processes must be a whole number .* 'a'"),
+            (
+                {"process_id": 0, "num_processes": "a"},
+                "num_processes must be a whole number .* 'a'",
+            ),
             ({"timeout": -1.0}, "timeout must be a positive number of seconds, got -1"),
             ({"timeout": 0}, "timeout must be a positive number of seconds, got 0"),
             ({"timeout": "a"}, "timeout must be .* got 'a'"),

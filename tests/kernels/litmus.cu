@@ -34,8 +34,8 @@ ORIEL_FN int last_of(oriel_team *team)
 }
 
 /* oriel_store releases, oriel_load acquires: who sees the flag sees the data. */
-ORIEL_KERNEL(message_passing)(oriel_team *team, const int64_t *x, int64_t *box, int64_t *wrong,
-                              int64_t rounds)
+ORIEL_KERNEL(message_passing)
+(oriel_team *team, const int64_t *x, int64_t *box, int64_t *wrong, int64_t rounds)
 {
     int64_t *to = oriel_peer(team, box, next_of(team));
     int64_t *from = oriel_peer(team, box, last_of(team));
@@ -60,8 +60,8 @@ ORIEL_KERNEL(message_passing)(oriel_team *team, const int64_t *x, int64_t *box, 
 
 /* All store, meet, and load what the others stored: nobody sees less than everything,
  * neither on its own rank nor on others. */
-ORIEL_KERNEL(store_buffering)(oriel_team *team, const int64_t *x, int64_t *box, int64_t *wrong,
-                              int64_t rounds)
+ORIEL_KERNEL(store_buffering)
+(oriel_team *team, const int64_t *x, int64_t *box, int64_t *wrong, int64_t rounds)
 {
     size_t n = oriel_count(team, box) - DATA;
 
@@ -84,8 +84,8 @@ ORIEL_KERNEL(store_buffering)(oriel_team *team, const int64_t *x, int64_t *box, 
 
 /* A put of the whole team, synced, signalled by one thread: whoever waits sees all of
  * it. The way back is a signal too. */
-ORIEL_KERNEL(signals)(oriel_team *team, const int64_t *x, int64_t *box, int64_t *wrong,
-                      int64_t rounds)
+ORIEL_KERNEL(signals)
+(oriel_team *team, const int64_t *x, int64_t *box, int64_t *wrong, int64_t rounds)
 {
     size_t n = oriel_count(team, x);
 
@@ -113,8 +113,8 @@ ORIEL_KERNEL(signals)(oriel_team *team, const int64_t *x, int64_t *box, int64_t 
 
 /* Every addition counts, on memory of another rank too, and what cas and exchange guard
  * is one thread's at a time. */
-ORIEL_KERNEL(atomics)(oriel_team *team, const int64_t *x, int64_t *box, int64_t *wrong,
-                      int64_t rounds)
+ORIEL_KERNEL(atomics)
+(oriel_team *team, const int64_t *x, int64_t *box, int64_t *wrong, int64_t rounds)
 {
     int64_t *home = oriel_peer(team, box, oriel_size(team) - 1);
     double *sum = (double *)(void *)&home[SUMS];
@@ -148,8 +148,8 @@ ORIEL_KERNEL(atomics)(oriel_team *team, const int64_t *x, int64_t *box, int64_t 
 }
 
 /* Threads of one team, without any other rank. */
-ORIEL_KERNEL(team_sync)(oriel_team *team, const int64_t *x, int64_t *box, int64_t *wrong,
-                        int64_t rounds)
+ORIEL_KERNEL(team_sync)
+(oriel_team *team, const int64_t *x, int64_t *box, int64_t *wrong, int64_t rounds)
 {
     size_t n = oriel_count(team, box);
 
@@ -169,8 +169,8 @@ ORIEL_KERNEL(team_sync)(oriel_team *team, const int64_t *x, int64_t *box, int64_
 
 /* What one thread has acquired another gets from it: rank to rank to rank, by signals
  * that each pass on what came before. */
-ORIEL_KERNEL(causality)(oriel_team *team, const int64_t *x, int64_t *box, int64_t *wrong,
-                        int64_t rounds)
+ORIEL_KERNEL(causality)
+(oriel_team *team, const int64_t *x, int64_t *box, int64_t *wrong, int64_t rounds)
 {
     int first = oriel_rank(team) == 0, size = oriel_size(team);
 

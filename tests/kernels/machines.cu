@@ -50,8 +50,8 @@ ORIEL_FN int opposed(oriel_team *team, int rank)
 }
 
 /* A ring: who sees the signal sees what was put before it. */
-ORIEL_KERNEL(passing)(oriel_team *team, const int64_t *x, int64_t *box, int64_t *wrong,
-                      int64_t rounds)
+ORIEL_KERNEL(passing)
+(oriel_team *team, const int64_t *x, int64_t *box, int64_t *wrong, int64_t rounds)
 {
     int next = (oriel_rank(team) + 1) % oriel_size(team);
     int last = (oriel_rank(team) + oriel_size(team) - 1) % oriel_size(team);
@@ -79,8 +79,8 @@ ORIEL_KERNEL(passing)(oriel_team *team, const int64_t *x, int64_t *box, int64_t 
 }
 
 /* Rank 0 puts to its opposite and tells rank 1 alone, which tells the opposite. */
-ORIEL_KERNEL(third_party)(oriel_team *team, const int64_t *x, int64_t *box, int64_t *wrong,
-                          int64_t rounds)
+ORIEL_KERNEL(third_party)
+(oriel_team *team, const int64_t *x, int64_t *box, int64_t *wrong, int64_t rounds)
 {
     int me = oriel_rank(team), to = opposite(team, 0);
     int64_t *out = box + PART;
@@ -114,8 +114,8 @@ ORIEL_KERNEL(third_party)(oriel_team *team, const int64_t *x, int64_t *box, int6
 }
 
 /* All put to their opposites; after a barrier all see it, also in the memory of others. */
-ORIEL_KERNEL(barriers)(oriel_team *team, const int64_t *x, int64_t *box, int64_t *wrong,
-                       int64_t rounds)
+ORIEL_KERNEL(barriers)
+(oriel_team *team, const int64_t *x, int64_t *box, int64_t *wrong, int64_t rounds)
 {
     int64_t *out = box + PART;
 
@@ -154,8 +154,8 @@ ORIEL_KERNEL(gets)(oriel_team *team, const int64_t *x, int64_t *box, int64_t *wr
 }
 
 /* Waits for what nobody sends. */
-ORIEL_KERNEL(stuck)(oriel_team *team, const int64_t *x, int64_t *box, int64_t *wrong,
-                    int64_t rounds)
+ORIEL_KERNEL(stuck)
+(oriel_team *team, const int64_t *x, int64_t *box, int64_t *wrong, int64_t rounds)
 {
     begin(team, wrong);
     if (oriel_thread(team) == 0)
@@ -165,8 +165,8 @@ ORIEL_KERNEL(stuck)(oriel_team *team, const int64_t *x, int64_t *box, int64_t *w
 }
 
 /* Rank 0 takes the address of what may be on another machine. */
-ORIEL_KERNEL(address)(oriel_team *team, const int64_t *x, int64_t *box, int64_t *wrong,
-                      int64_t rounds)
+ORIEL_KERNEL(address)
+(oriel_team *team, const int64_t *x, int64_t *box, int64_t *wrong, int64_t rounds)
 {
     begin(team, wrong);
     if (oriel_rank(team) == 0 && oriel_thread(team) == 0)
@@ -175,8 +175,9 @@ ORIEL_KERNEL(address)(oriel_team *team, const int64_t *x, int64_t *box, int64_t 
 
 /* The heat equation of example 08, whose edges are put into the neighbours' `halo`: rows from
  * above and from below, for even and for odd steps. */
-ORIEL_KERNEL(heat_put)(oriel_team *team, const float *u, float *a, float *b, float *halo,
-                       int64_t cols, int64_t steps, float k)
+ORIEL_KERNEL(heat_put)
+(oriel_team *team, const float *u, float *a, float *b, float *halo, int64_t cols, int64_t steps,
+ float k)
 {
     size_t n = (size_t)cols, rows = oriel_count(team, u) / n;
     int up = oriel_rank(team) - 1;

@@ -61,13 +61,22 @@ def wait_for_end(pidfds, seconds=10):
         os.close(fd)
 
 
-needs_mpirun = pytest.mark.skipif(not shutil.which("mpirun"),
-                                  reason="mpirun is not installed (openmpi-bin)")
+needs_mpirun = pytest.mark.skipif(
+    not shutil.which("mpirun"), reason="mpirun is not installed (openmpi-bin)"
+)
 
 
 def mpirun_command(n, *words):
-    return ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-n", str(n),
-            *map(str, words)]
+    return [
+        "mpirun",
+        "--allow-run-as-root",
+        "--oversubscribe",
+        "--bind-to",
+        "none",
+        "-n",
+        str(n),
+        *map(str, words),
+    ]
 
 
 class Launcher:

@@ -32,8 +32,16 @@ def test_groups(processes, local_ranks, options):
 def test_same_bits_in_every_layout():
     """8 ranks in several layouts and modes, several runs: one result."""
     seen = set()
-    for processes, options in [(8, {}), (4, {}), (2, SMALL), (1, {}), (1, {"direct": 0}),
-                               (1, {"direct": 0, "chunk": "3333"}), (8, SMALL), (8, {})]:
+    for processes, options in [
+        (8, {}),
+        (4, {}),
+        (2, SMALL),
+        (1, {}),
+        (1, {"direct": 0}),
+        (1, {"direct": 0, "chunk": "3333"}),
+        (8, SMALL),
+        (8, {}),
+    ]:
         lines = job.check(processes, "bits", 8 // processes, **options).lines()
         seen.update(lines)
         assert len(lines) == 8 * 7

@@ -19,9 +19,18 @@ def test_family(processes, local_ranks, options):
     job.check(processes, "family", local_ranks, CALLS // processes, **options)
 
 
-@pytest.mark.parametrize("processes, local_ranks, options", [
-    (2, 1, {}), (2, 2, {}), (2, 1, {"one_core": True}), (3, 1, {"one_core": True}),
-    (8, 1, {"one_core": True}), (1, 5, {"direct": 0}), (3, 1, {"direct": 0})])
+@pytest.mark.parametrize(
+    "processes, local_ranks, options",
+    [
+        (2, 1, {}),
+        (2, 2, {}),
+        (2, 1, {"one_core": True}),
+        (3, 1, {"one_core": True}),
+        (8, 1, {"one_core": True}),
+        (1, 5, {"direct": 0}),
+        (3, 1, {"direct": 0}),
+    ],
+)
 def test_around_lanes(processes, local_ranks, options):
     """Lanes have more room where ranks share cores."""
     job.check(processes, "family", local_ranks, 0, 1, **options)

@@ -86,8 +86,10 @@ def test_lead_comes_last():
 
 def test_from_the_environment():
     store = job.fresh_store()
-    processes = [job.Process("by_hand", process_id=p, num_processes=2, store=store, secret=SECRET)
-                 for p in range(2)]
+    processes = [
+        job.Process("by_hand", process_id=p, num_processes=2, store=store, secret=SECRET)
+        for p in range(2)
+    ]
     assert results(processes) == ["ORIEL_OK"] * 2
 
 
@@ -102,10 +104,10 @@ def test_wrong_secret(kind):
     right = start_all(2, store, SECRET, ids=[0], init_timeout=3)
     wrong = start_all(2, store, "a guess", ids=[1], init_timeout=20)
     begun = time.monotonic()
-    line, = results(wrong)
+    (line,) = results(wrong)
     assert line.startswith("ORIEL_ERR_AUTH") and "ORIEL_SECRET" in line
     assert time.monotonic() - begun < 10
-    line, = results(right)
+    (line,) = results(right)
     assert line.startswith("ORIEL_ERR_TIMEOUT") and "process 1" in line
 
 
@@ -136,8 +138,9 @@ def test_lead_missing():
 def test_counts_differ():
     """num_processes is 2 on one and 3 on another."""
     store = job.fresh_store()
-    processes = (start_all(2, store, ids=[0], init_timeout=2)
-                 + start_all(3, store, ids=[1], init_timeout=2))
+    processes = start_all(2, store, ids=[0], init_timeout=2) + start_all(
+        3, store, ids=[1], init_timeout=2
+    )
     for line in results(processes):
         assert re.match("ORIEL_ERR_MISMATCH .*num_processes is 2 .* 3 ", line), line
 

@@ -22,7 +22,10 @@ from launcher import ORIEL, findings_of
         (["true"], "-n N is missing"),
         (["-n", "2"], "there is no command to start"),
         (["-n", "2", "--"], "there is no command to start"),
-        (["-n", "2", "--timeout", "0", "true"], '--timeout takes seconds from 0.001 to 1e+09, not "0"'),
+        (
+            ["-n", "2", "--timeout", "0", "true"],
+            '--timeout takes seconds from 0.001 to 1e+09, not "0"',
+        ),
         (["-n", "2", "--timeout", "soon", "true"], 'not "soon"'),
         (["-n", "2", "--timeout=nan", "true"], 'not "nan"'),
         (["-n", "2", "--grace", "-1", "true"], '--grace takes seconds from 0 to 1e+09, not "-1"'),
@@ -107,7 +110,17 @@ def test_doctor(oriel):
     done = oriel.run("doctor", "--json")
     found = findings_of(done)
     assert done.returncode == 0
-    wanted = ["kernel", "cores", "memory", "open files", "/proc", "C compiler", "memfd", "futex", "record locks"]
+    wanted = [
+        "kernel",
+        "cores",
+        "memory",
+        "open files",
+        "/proc",
+        "C compiler",
+        "memfd",
+        "futex",
+        "record locks",
+    ]
     wanted += ["options", "fabric", "store of oriel run", "store", "python"]
     wanted += ["CUDA driver", "NVRTC", "NCCL", "UCX", "NIXL"]
     assert set(wanted) <= set(found)

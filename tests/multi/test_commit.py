@@ -30,8 +30,10 @@ def tree(tmp_path):
 
 
 def note(folder, out):
-    subprocess.run(["cmake", f"-DROOT={folder}", f"-DOUT={out}", "-P",
-                    job.ROOT / "cmake" / "commit.cmake"], check=True)
+    subprocess.run(
+        ["cmake", f"-DROOT={folder}", f"-DOUT={out}", "-P", job.ROOT / "cmake" / "commit.cmake"],
+        check=True,
+    )
     return out.read_text().split('"')[1]
 
 

@@ -25,8 +25,10 @@ class Loopers:
     def __init__(self, tmp_path, count, *words):
         store = job.fresh_store()
         self.file = tmp_path / "end"
-        self.processes = [job.Process("looper", self.file, *words, process_id=p,
-                                      num_processes=count, store=store) for p in range(count)]
+        self.processes = [
+            job.Process("looper", self.file, *words, process_id=p, num_processes=count, store=store)
+            for p in range(count)
+        ]
         self.pids = [process.child.pid for process in self.processes]
         for rank, process in enumerate(self.processes):
             process.wait_for_line(f"pid {process.child.pid} rank {rank}")
@@ -87,7 +89,7 @@ def test_stopped_rank(oriel, loopers):
     group.stop(1)
     comm = look_until(oriel, group.pids[3], "ranks 0, 2, 3 wait")
     assert comm["failure"] == ""
-    sentence, = comm["verdict"]
+    (sentence,) = comm["verdict"]
     assert f"for rank 1 (pid {group.pids[1]}), which is stopped" in sentence
     assert [rank["pid"] for rank in comm["ranks"]] == group.pids
     assert [rank["state"] for rank in comm["ranks"]] == ["alive", "stopped", "alive", "alive"]
@@ -101,8 +103,14 @@ def test_stopped_rank(oriel, loopers):
 
     text = oriel.run("doctor", "--job", group.pids[0]).stdout
     assert re.search(rf"^ +1 +1 +{group.pids[1]} +stopped +\w+ +all_reduce ", text, re.M)
-    assert len(re.findall(rf"^ +[023] .* alive +in +all_reduce +\d+ +{BYTES} +\d+\.\d  rank 1$",
-                          text, re.M)) == 3
+    assert (
+        len(
+            re.findall(
+                rf"^ +[023] .* alive +in +all_reduce +\d+ +{BYTES} +\d+\.\d  rank 1$", text, re.M
+            )
+        )
+        == 3
+    )
     assert f"for rank 1 (pid {group.pids[1]}), which is stopped" in text.splitlines()[-1]
 
     group.go_on(1)
@@ -120,7 +128,7 @@ def test_rank_in_no_operation(oriel, loopers):
     """It is alive, but its own program keeps it away."""
     group = loopers(3, 1, "idle", 2)
     comm = look_until(oriel, group.pids[2], "ranks 0, 1 wait")
-    sentence, = comm["verdict"]
+    (sentence,) = comm["verdict"]
     assert f"for rank 2 (pid {group.pids[2]}), which is alive and in no operation" in sentence
     assert re.search(r"its last was all_reduce #5 of 1024 bytes, done \d+\.\d s ago$", sentence)
     rank = comm["ranks"][2]
@@ -215,8 +223,11 @@ def test_no_job(oriel):
     with asleep() as child:
         said = refusal(oriel, "--job", child.pid, "--json")
         child.kill()
-    assert re.fullmatch(rf"oriel doctor: neither process {child.pid} nor a process below it has a "
-                        r"comm of oriel \S+ at the moment\n", said)
+    assert re.fullmatch(
+        rf"oriel doctor: neither process {child.pid} nor a process below it has a "
+        r"comm of oriel \S+ at the moment\n",
+        said,
+    )
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as another user")
@@ -224,5 +235,6 @@ def test_another_user(oriel):
     with asleep(user=65534) as child:
         said = refusal(oriel, "--job", child.pid)
         child.kill()
-    assert said == (f"oriel doctor: process {child.pid} belongs to user 65534, not to user 0 who "
-                    "asks\n")
+    assert said == (
+        f"oriel doctor: process {child.pid} belongs to user 65534, not to user 0 who asks\n"
+    )

@@ -31,9 +31,17 @@ class Started:
     """A process with a given environment; nothing of it outlives the test."""
 
     def __init__(self, command, env, user=None):
-        self.child = subprocess.Popen([str(word) for word in command], env=env, text=True,
-                                      stdout=subprocess.PIPE, stderr=subprocess.STDOUT, user=user,
-                                      stdin=subprocess.DEVNULL, start_new_session=True, cwd="/")
+        self.child = subprocess.Popen(
+            [str(word) for word in command],
+            env=env,
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            user=user,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+            cwd="/",
+        )
 
     def result(self, limit=job.LIMIT):
         try:
@@ -55,9 +63,14 @@ class Started:
 
 def srun(count, job_id, name="by_hand", *arguments, ids=None, user=None, more=None, **options):
     ids = range(count) if ids is None else ids
-    return [Started([job.program(name), *arguments],
-                    environment(step(p, count, job_id, **(more or {})), **options), user)
-            for p in ids]
+    return [
+        Started(
+            [job.program(name), *arguments],
+            environment(step(p, count, job_id, **(more or {})), **options),
+            user,
+        )
+        for p in ids
+    ]
 
 
 def lines(started):
@@ -67,33 +80,49 @@ def lines(started):
 # ---- who am I -----------------------------------------------------------------------
 
 
-MPI = {"OMPI_COMM_WORLD_RANK": 2, "OMPI_COMM_WORLD_SIZE": 4, "OMPI_COMM_WORLD_LOCAL_RANK": 0,
-       "OMPI_COMM_WORLD_LOCAL_SIZE": 2, "OMPI_MCA_ess_base_jobid": 77}
+MPI = {
+    "OMPI_COMM_WORLD_RANK": 2,
+    "OMPI_COMM_WORLD_SIZE": 4,
+    "OMPI_COMM_WORLD_LOCAL_RANK": 0,
+    "OMPI_COMM_WORLD_LOCAL_SIZE": 2,
+    "OMPI_MCA_ess_base_jobid": 77,
+}
 LEFT_OVER = {"SLURM_JOB_ID": 9, "SLURM_NTASKS": 4, "SLURM_NPROCS": 4, "SLURM_NNODES": 1}
 MANY = {"SLURM_NNODES": 3, "SLURM_STEP_NUM_NODES": 3, "SLURM_NODEID": 2}
 
 
-@pytest.mark.parametrize("variables, said", [
-    ({}, "none: process 0 of 1"),
-    (MPI, "mpirun: process 2 of 4; on this machine number 0 of 2"),
-    (step(1, 3, 5), "srun: process 1 of 3; on this machine number 1 of 3"),
-    (step(4, 5, 5, SLURM_LOCALID=0, **MANY, SLURM_STEP_TASKS_PER_NODE="2(x2),1"),
-     "srun: process 4 of 5; on this machine number 0 of 1"),
-    (step(1, 5, 5, **MANY, SLURM_STEP_TASKS_PER_NODE="nonsense"),
-     "srun: process 1 of 5, on several machines"),
-    # The step's count, not that of the allocation around it.
-    (step(0, 2, 5, SLURM_NTASKS=8), "srun: process 0 of 2; on this machine number 0 of 2"),
-    # A shell of an allocation and a batch script are no step.
-    (LEFT_OVER, "none: process 0 of 1"),
-    (LEFT_OVER | {"SLURM_PROCID": 0, "SLURM_LOCALID": 0}, "none: process 0 of 1"),
-    (step(0, 4, 5, SLURM_STEP_ID=4294967291), "none: process 0 of 1"),
-    # mpirun inside an allocation or a step.
-    (LEFT_OVER | MPI, "mpirun: process 2 of 4; on this machine number 0 of 2"),
-    (step(0, 8, 5, SLURM_TASK_PID=1) | MPI,
-     "mpirun: process 2 of 4; on this machine number 0 of 2"),
-    (MPI | {"ORIEL_PROCESS_ID": 0, "ORIEL_NUM_PROCESSES": 2},
-     "process 0 of 2, by ORIEL_PROCESS_ID and ORIEL_NUM_PROCESSES"),
-])
+@pytest.mark.parametrize(
+    "variables, said",
+    [
+        ({}, "none: process 0 of 1"),
+        (MPI, "mpirun: process 2 of 4; on this machine number 0 of 2"),
+        (step(1, 3, 5), "srun: process 1 of 3; on this machine number 1 of 3"),
+        (
+            step(4, 5, 5, SLURM_LOCALID=0, **MANY, SLURM_STEP_TASKS_PER_NODE="2(x2),1"),
+            "srun: process 4 of 5; on this machine number 0 of 1",
+        ),
+        (
+            step(1, 5, 5, **MANY, SLURM_STEP_TASKS_PER_NODE="nonsense"),
+            "srun: process 1 of 5, on several machines",
+        ),
+        # The step's count, not that of the allocation around it.
+        (step(0, 2, 5, SLURM_NTASKS=8), "srun: process 0 of 2; on this machine number 0 of 2"),
+        # A shell of an allocation and a batch script are no step.
+        (LEFT_OVER, "none: process 0 of 1"),
+        (LEFT_OVER | {"SLURM_PROCID": 0, "SLURM_LOCALID": 0}, "none: process 0 of 1"),
+        (step(0, 4, 5, SLURM_STEP_ID=4294967291), "none: process 0 of 1"),
+        # mpirun inside an allocation or a step.
+        (LEFT_OVER | MPI, "mpirun: process 2 of 4; on this machine number 0 of 2"),
+        (
+            step(0, 8, 5, SLURM_TASK_PID=1) | MPI,
+            "mpirun: process 2 of 4; on this machine number 0 of 2",
+        ),
+        (
+            MPI | {"ORIEL_PROCESS_ID": 0, "ORIEL_NUM_PROCESSES": 2},
+            "process 0 of 2, by ORIEL_PROCESS_ID and ORIEL_NUM_PROCESSES",
+        ),
+    ],
+)
 def test_place(variables, said):
     status, text = Started([job.ORIEL, "info"], environment(variables)).result()
     assert status == 0, text
@@ -102,32 +131,41 @@ def test_place(variables, said):
 
 def test_srun_inside_mpirun():
     """Slurm started this very process: it is the inner one."""
-    script = f'SLURM_TASK_PID=$$ exec {job.ORIEL} info'
+    script = f"SLURM_TASK_PID=$$ exec {job.ORIEL} info"
     env = environment(step(1, 3, 5) | MPI)
     status, text = Started(["sh", "-c", script], env).result()
     assert status == 0 and "srun: process 1 of 3;" in text, text
 
 
-@pytest.mark.parametrize("variables, words", [
-    ({"ORIEL_NUM_PROCESSES": 2}, ["ORIEL_NUM_PROCESSES is 2, but ORIEL_PROCESS_ID is not set"]),
-    ({"ORIEL_PROCESS_ID": 1}, ["ORIEL_PROCESS_ID is 1, but ORIEL_NUM_PROCESSES is not set"]),
-    (MPI | {"OMPI_COMM_WORLD_RANK": 4},
-     ['OMPI_COMM_WORLD_RANK="4" of mpirun is not a whole number from 0 to 3']),
-    (MPI | {"OMPI_COMM_WORLD_RANK": "two"}, ['OMPI_COMM_WORLD_RANK="two"', "whole number"]),
-    (MPI | {"OMPI_COMM_WORLD_SIZE": "0"}, ['OMPI_COMM_WORLD_SIZE="0"', "from 1"]),
-    (MPI | {"OMPI_COMM_WORLD_SIZE": ""}, ["OMPI_COMM_WORLD_SIZE is not set"]),
-    (MPI | {"OMPI_COMM_WORLD_LOCAL_SIZE": "5"}, ['OMPI_COMM_WORLD_LOCAL_SIZE="5"', "1 to 4"]),
-    (MPI, ["mpirun started 4 processes on several machines", "ORIEL_STORE", "ORIEL_SECRET"]),
-    (MPI | {"OMPI_COMM_WORLD_LOCAL_SIZE": 4, "OMPI_MCA_ess_base_jobid": ""},
-     ["mpirun set no variable that names its job", "ORIEL_STORE"]),
-    (step(3, 3, 5), ['SLURM_PROCID="3" of srun is not a whole number from 0 to 2']),
-    (step("1e1", 3, 5), ['SLURM_PROCID="1e1"']),
-    (step(1, "99999999999999999999", 5), ['SLURM_STEP_NUM_TASKS="99999999999999999999"']),
-    (step(1, 5, 5, **MANY, SLURM_STEP_TASKS_PER_NODE="2(x2),1"),
-     ["srun started 5 processes on several machines", "ORIEL_STORE", "ORIEL_SECRET"]),
-])
+@pytest.mark.parametrize(
+    "variables, words",
+    [
+        ({"ORIEL_NUM_PROCESSES": 2}, ["ORIEL_NUM_PROCESSES is 2, but ORIEL_PROCESS_ID is not set"]),
+        ({"ORIEL_PROCESS_ID": 1}, ["ORIEL_PROCESS_ID is 1, but ORIEL_NUM_PROCESSES is not set"]),
+        (
+            MPI | {"OMPI_COMM_WORLD_RANK": 4},
+            ['OMPI_COMM_WORLD_RANK="4" of mpirun is not a whole number from 0 to 3'],
+        ),
+        (MPI | {"OMPI_COMM_WORLD_RANK": "two"}, ['OMPI_COMM_WORLD_RANK="two"', "whole number"]),
+        (MPI | {"OMPI_COMM_WORLD_SIZE": "0"}, ['OMPI_COMM_WORLD_SIZE="0"', "from 1"]),
+        (MPI | {"OMPI_COMM_WORLD_SIZE": ""}, ["OMPI_COMM_WORLD_SIZE is not set"]),
+        (MPI | {"OMPI_COMM_WORLD_LOCAL_SIZE": "5"}, ['OMPI_COMM_WORLD_LOCAL_SIZE="5"', "1 to 4"]),
+        (MPI, ["mpirun started 4 processes on several machines", "ORIEL_STORE", "ORIEL_SECRET"]),
+        (
+            MPI | {"OMPI_COMM_WORLD_LOCAL_SIZE": 4, "OMPI_MCA_ess_base_jobid": ""},
+            ["mpirun set no variable that names its job", "ORIEL_STORE"],
+        ),
+        (step(3, 3, 5), ['SLURM_PROCID="3" of srun is not a whole number from 0 to 2']),
+        (step("1e1", 3, 5), ['SLURM_PROCID="1e1"']),
+        (step(1, "99999999999999999999", 5), ['SLURM_STEP_NUM_TASKS="99999999999999999999"']),
+        (
+            step(1, 5, 5, **MANY, SLURM_STEP_TASKS_PER_NODE="2(x2),1"),
+            ["srun started 5 processes on several machines", "ORIEL_STORE", "ORIEL_SECRET"],
+        ),
+    ],
+)
 def test_wrong_environment(variables, words):
-    line, = lines([Started([job.program("by_hand")], environment(variables))])
+    (line,) = lines([Started([job.program("by_hand")], environment(variables))])
     assert line.startswith("ORIEL_ERR_INVALID ")
     for word in words:
         assert word in line
@@ -141,11 +179,14 @@ def test_arguments_win():
     assert lines(started) == ["ORIEL_OK"] * 2
 
 
-@pytest.mark.parametrize("variables, status, words", [
-    (MPI | {"OMPI_COMM_WORLD_LOCAL_SIZE": 4}, "ok", "job of mpirun"),
-    (step(0, 2, 5), "ok", "other users"),
-    (MPI, "error", "several machines"),
-])
+@pytest.mark.parametrize(
+    "variables, status, words",
+    [
+        (MPI | {"OMPI_COMM_WORLD_LOCAL_SIZE": 4}, "ok", "job of mpirun"),
+        (step(0, 2, 5), "ok", "other users"),
+        (MPI, "error", "several machines"),
+    ],
+)
 def test_doctor_names_the_store(oriel, variables, status, words):
     env = {name: str(value) for name, value in variables.items()}
     done = oriel.run("doctor", env=env)
@@ -175,8 +216,10 @@ def test_mpirun_comm_after_comm():
 @needs_mpirun
 def test_mpirun_jobs_do_not_mix():
     """Two jobs at once, in an allocation's shell; each counts its own processes."""
-    started = [Started(mpirun_command(n, job.program("by_hand")), environment(LEFT_OVER))
-               for n in (2, 3, 2)]
+    started = [
+        Started(mpirun_command(n, job.program("by_hand")), environment(LEFT_OVER))
+        for n in (2, 3, 2)
+    ]
     assert [s.result()[1].split() for s in started] == [["ORIEL_OK"] * n for n in (2, 3, 2)]
 
 
@@ -211,7 +254,7 @@ def test_srun_jobs_do_not_mix():
 
 def name_of(number):
     """Of the socket where process 1 of such a job looks for process 0."""
-    line, = lines(srun(2, number, ids=[1], init_timeout=0.01))
+    (line,) = lines(srun(2, number, ids=[1], init_timeout=0.01))
     return re.search(r"unix:(@oriel-\S+?):", line)[1]
 
 
@@ -241,7 +284,7 @@ def test_process_0_is_there_twice():
     name = name_of(number)
     first = srun(2, number, ids=[0])
     wait_for(name)
-    line, = lines(srun(2, number, ids=[0]))
+    (line,) = lines(srun(2, number, ids=[0]))
     assert line.startswith("ORIEL_ERR_SYSTEM process 0 of srun cannot hold the store")
     assert lines(first + srun(2, number, ids=[1])) == ["ORIEL_OK"] * 2
 
@@ -262,8 +305,10 @@ def test_another_user_cannot_join(tmp_path):
     first = srun(2, number, ids=[0])
     wait_for(name)
     env = environment(step(1, 2, number), init_timeout=0.5)
-    alone, sent = (Started([program, *words], env, user=NOBODY).line()
-                   for words in ([], ["", "", f"unix:{name}"]))
+    alone, sent = (
+        Started([program, *words], env, user=NOBODY).line()
+        for words in ([], ["", "", f"unix:{name}"])
+    )
     assert alone.startswith(f"ORIEL_ERR_TIMEOUT store at unix:@oriel-{NOBODY}-srun-")
     assert sent.startswith("ORIEL_ERR_AUTH") and f"user 0, not of user {NOBODY}" in sent
     assert lines(first + srun(2, number, ids=[1])) == ["ORIEL_OK"] * 2
@@ -274,11 +319,16 @@ def test_another_user_cannot_hold_the_store():
     """Abstract names belong to whoever comes first: the connecting side checks."""
     number = fresh_job()
     name = name_of(number)
-    script = ("import os, socket, sys; os.setuid(int(sys.argv[2])); s = socket.socket("
-              "socket.AF_UNIX); s.bind('\\0' + sys.argv[1][1:]); s.listen(); print(flush=True); "
-              "sys.stdin.read()")
-    with subprocess.Popen([sys.executable, "-c", script, name, str(NOBODY)],
-                          stdin=subprocess.PIPE, stdout=subprocess.PIPE) as squatter:
+    script = (
+        "import os, socket, sys; os.setuid(int(sys.argv[2])); s = socket.socket("
+        "socket.AF_UNIX); s.bind('\\0' + sys.argv[1][1:]); s.listen(); print(flush=True); "
+        "sys.stdin.read()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", script, name, str(NOBODY)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as squatter:
         assert squatter.stdout.readline() == b"\n"
         zero, one = lines(srun(2, number, init_timeout=20))
         squatter.stdin.close()

@@ -20,9 +20,18 @@ TOLD_WITHIN = 5.0  # seconds
 
 def start(hosts, how, **options):
     store = job.fresh_store()
-    return [job.Process("machines", how, process_id=p, num_processes=len(hosts), store=store,
-                        hostid=host, **options)
-            for p, host in enumerate(hosts)]
+    return [
+        job.Process(
+            "machines",
+            how,
+            process_id=p,
+            num_processes=len(hosts),
+            store=store,
+            hostid=host,
+            **options,
+        )
+        for p, host in enumerate(hosts)
+    ]
 
 
 @pytest.mark.parametrize("hosts", ["aabb", "abacb"])
@@ -67,8 +76,12 @@ def test_doctor():
     try:
         for process in processes:
             process.wait_for_line("ready")
-        seen = subprocess.run([job.ORIEL, "doctor", "--job", str(processes[0].child.pid)],
-                              capture_output=True, text=True, timeout=job.LIMIT).stdout
+        seen = subprocess.run(
+            [job.ORIEL, "doctor", "--job", str(processes[0].child.pid)],
+            capture_output=True,
+            text=True,
+            timeout=job.LIMIT,
+        ).stdout
         assert re.search(r"^ *0 +0 +\d+ +alive", seen, re.M), seen
         assert re.search(r"^ *1 +1 +\d+ +elsewhere", seen, re.M) and "dead" not in seen, seen
     finally:
@@ -83,12 +96,23 @@ def test_launchers(launcher):
 
     def variables(p):
         if launcher == "mpirun":
-            return {"OMPI_COMM_WORLD_RANK": p, "OMPI_COMM_WORLD_SIZE": 2,
-                    "OMPI_COMM_WORLD_LOCAL_RANK": 0, "OMPI_COMM_WORLD_LOCAL_SIZE": 1,
-                    "OMPI_MCA_ess_base_jobid": 7}
-        return {"SLURM_PROCID": p, "SLURM_STEP_NUM_TASKS": 2, "SLURM_STEP_NUM_NODES": 2,
-                "SLURM_NODEID": p, "SLURM_LOCALID": 0, "SLURM_STEP_TASKS_PER_NODE": "1(x2)",
-                "SLURM_JOB_ID": 7, "SLURM_STEP_ID": 0}
+            return {
+                "OMPI_COMM_WORLD_RANK": p,
+                "OMPI_COMM_WORLD_SIZE": 2,
+                "OMPI_COMM_WORLD_LOCAL_RANK": 0,
+                "OMPI_COMM_WORLD_LOCAL_SIZE": 1,
+                "OMPI_MCA_ess_base_jobid": 7,
+            }
+        return {
+            "SLURM_PROCID": p,
+            "SLURM_STEP_NUM_TASKS": 2,
+            "SLURM_STEP_NUM_NODES": 2,
+            "SLURM_NODEID": p,
+            "SLURM_LOCALID": 0,
+            "SLURM_STEP_TASKS_PER_NODE": "1(x2)",
+            "SLURM_JOB_ID": 7,
+            "SLURM_STEP_ID": 0,
+        }
 
     def start_one(p, **options):
         env = [f"{name}={value}" for name, value in variables(p).items()]
@@ -113,17 +137,20 @@ def network():
     mark = f"o{os.getpid() % 100000}"
     names = [f"{mark}a", f"{mark}b"]
     net = f"10.213.{os.getpid() % 250}"
-    steps = [["link", "add", f"{mark}s", "type", "bridge"],
-             ["addr", "add", f"{net}.254/24", "dev", f"{mark}s"],
-             ["link", "set", f"{mark}s", "up"]]
+    steps = [
+        ["link", "add", f"{mark}s", "type", "bridge"],
+        ["addr", "add", f"{net}.254/24", "dev", f"{mark}s"],
+        ["link", "set", f"{mark}s", "up"],
+    ]
     for i, name in enumerate(names):
-        steps += [["netns", "add", name],
-                  ["link", "add", f"{mark}v{i}", "type", "veth", "peer", "name", "eth0", "netns",
-                   name],
-                  ["link", "set", f"{mark}v{i}", "master", f"{mark}s", "up"],
-                  ["-n", name, "addr", "add", f"{net}.{i + 1}/24", "dev", "eth0"],
-                  ["-n", name, "link", "set", "eth0", "up"],
-                  ["-n", name, "link", "set", "lo", "up"]]
+        steps += [
+            ["netns", "add", name],
+            ["link", "add", f"{mark}v{i}", "type", "veth", "peer", "name", "eth0", "netns", name],
+            ["link", "set", f"{mark}v{i}", "master", f"{mark}s", "up"],
+            ["-n", name, "addr", "add", f"{net}.{i + 1}/24", "dev", "eth0"],
+            ["-n", name, "link", "set", "eth0", "up"],
+            ["-n", name, "link", "set", "lo", "up"],
+        ]
     try:
         for step in steps:
             done = ip(*step)
@@ -140,9 +167,27 @@ def network():
 def run_hosts(names, net, *arguments):
     """`oriel run` on both namespaces, two processes on each."""
     return subprocess.run(
-        [job.ORIEL, "run", "--hosts", f"{names[0]},{names[1]}:2", "-n", "2", "--ssh",
-         "ip netns exec", "--address", f"{net}.254", "--grace", "0", "--", *arguments],
-        env=job.environment(), capture_output=True, text=True, timeout=job.LIMIT)
+        [
+            job.ORIEL,
+            "run",
+            "--hosts",
+            f"{names[0]},{names[1]}:2",
+            "-n",
+            "2",
+            "--ssh",
+            "ip netns exec",
+            "--address",
+            f"{net}.254",
+            "--grace",
+            "0",
+            "--",
+            *arguments,
+        ],
+        env=job.environment(),
+        capture_output=True,
+        text=True,
+        timeout=job.LIMIT,
+    )
 
 
 def test_hosts(network):
@@ -164,9 +209,12 @@ def test_vanished(network):
     """A machine that cannot be reached any more is named within 5 s."""
     names, net, wires = network
     options = {"store": f"{net}.1:{job.free_port()}", "secret": "shared", "num_processes": 2}
-    processes = [job.Process("machines", "forever", process_id=p,
-                             prefix=["ip", "netns", "exec", name], **options)
-                 for p, name in enumerate(names)]
+    processes = [
+        job.Process(
+            "machines", "forever", process_id=p, prefix=["ip", "netns", "exec", name], **options
+        )
+        for p, name in enumerate(names)
+    ]
     try:
         for process in processes:
             process.wait_for_line("ready")

@@ -19,8 +19,12 @@ def test_permutes(processes):
 def test_death_of_a_source():
     """Every process is told, also those that need nothing of rank 1."""
     store = job.fresh_store()
-    started = [job.Process("permutes", 1, "kill", process_id=p, num_processes=4, store=store,
-                           one_core=True) for p in range(4)]
+    started = [
+        job.Process(
+            "permutes", 1, "kill", process_id=p, num_processes=4, store=store, one_core=True
+        )
+        for p in range(4)
+    ]
     try:
         for p, process in enumerate(started):
             code, text = process.wait()

@@ -14,7 +14,15 @@ import sys
 import time
 
 import pytest
-from launcher import LIMIT, ORIEL, lines_of, marked_processes_of, read_numbers, read_until, wait_for_end
+from launcher import (
+    LIMIT,
+    ORIEL,
+    lines_of,
+    marked_processes_of,
+    read_numbers,
+    read_until,
+    wait_for_end,
+)
 
 # ---- what a process gets ----------------------------------------------------
 
@@ -93,7 +101,7 @@ def test_exit_code_is_kept(oriel, code):
 
 
 def test_killed_process_is_named(oriel):
-    done = oriel.sh(3, 'if [ $ORIEL_PROCESS_ID = 2 ]; then echo pid $$; kill -9 $$; fi')
+    done = oriel.sh(3, "if [ $ORIEL_PROCESS_ID = 2 ]; then echo pid $$; kill -9 $$; fi")
     pid = lines_of(done.stdout, 2)[0].split()[1]
     assert done.returncode == 128 + 9
     assert f"oriel run: process 2 (pid {pid}) was killed by signal 9 (Killed)" in done.stderr
@@ -331,7 +339,9 @@ def test_time_limit(oriel):
     done = oriel.sh(2, "sleep 1000", "--timeout", 0.5)
     assert 0.5 <= time.monotonic() - start < 20
     assert done.returncode == 124
-    assert "the limit of 0.5 s has passed and processes 0, 1 still run; sending SIGTERM" in done.stderr
+    assert (
+        "the limit of 0.5 s has passed and processes 0, 1 still run; sending SIGTERM" in done.stderr
+    )
 
 
 def test_time_limit_that_is_not_reached(oriel):
@@ -390,8 +400,9 @@ def test_control_c_on_a_terminal(oriel):
 
 
 def test_hangup_is_ignored_under_nohup(oriel):
-    process = oriel.start("run", "-n", 1, "--", "sh", "-c", "echo 1; sleep 1000",
-                          ignore=[signal.SIGHUP])
+    process = oriel.start(
+        "run", "-n", 1, "--", "sh", "-c", "echo 1; sleep 1000", ignore=[signal.SIGHUP]
+    )
     read_numbers(process.stdout, 1)
     process.send_signal(signal.SIGHUP)
     process.send_signal(signal.SIGTERM)

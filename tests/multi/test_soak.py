@@ -16,13 +16,26 @@ SECONDS = float(os.environ.get("ORIEL_TEST_SOAK") or (210 if job.SOAK else 2.5))
 SMALL = {"chunk": "1K", "staging": "256K"}
 
 
-@pytest.mark.parametrize("processes, ranks, options",
-                         [(2, 1, {}), (4, 1, SMALL), (2, 2, {})], ids=["2x1", "4x1-small", "2x2"])
+@pytest.mark.parametrize(
+    "processes, ranks, options",
+    [(2, 1, {}), (4, 1, SMALL), (2, 2, {})],
+    ids=["2x1", "4x1-small", "2x2"],
+)
 def test_soak(processes, ranks, options, record_property):
     """Random operations, sizes, groups and delays; to replay, use what it printed last."""
     print(f"SEED={SEED}")
-    output = job.check(processes, "soak", "--seconds", SECONDS, "--seed", SEED, "--ranks", ranks,
-                       limit=SECONDS + job.LIMIT, **options)
+    output = job.check(
+        processes,
+        "soak",
+        "--seconds",
+        SECONDS,
+        "--seed",
+        SEED,
+        "--ranks",
+        ranks,
+        limit=SECONDS + job.LIMIT,
+        **options,
+    )
     record_property("seed", SEED)
     record_property("seconds", SECONDS)
     record_property("operations", int(re.search(r"(\d+) operations", output.text).group(1)))
@@ -36,7 +49,10 @@ def test_replay():
         assert f"{1000 - begin} operations" in output.text
 
 
-@pytest.mark.parametrize("processes, ranks, options",
-                         [(4, 1, {}), (3, 1, SMALL), (2, 2, {})], ids=["4x1", "3x1-small", "2x2"])
+@pytest.mark.parametrize(
+    "processes, ranks, options",
+    [(4, 1, {}), (3, 1, SMALL), (2, 2, {})],
+    ids=["4x1", "3x1-small", "2x2"],
+)
 def test_nothing_lapped(processes, ranks, options):
     job.check(processes, "laps", ranks, 10000, 1000, **options)

@@ -16,8 +16,9 @@ def test_styles(processes, local_ranks):
     job.check(processes, "styles", local_ranks, CALLS)
 
 
-@pytest.mark.parametrize("options", [{"direct": 0}, {"fault": "memory_read:1=fail@1"}],
-                         ids=["staged", "not-allowed"])
+@pytest.mark.parametrize(
+    "options", [{"direct": 0}, {"fault": "memory_read:1=fail@1"}], ids=["staged", "not-allowed"]
+)
 def test_no_reading(options):
     """Asked not to, or where the system refuses it, nobody reads another's memory."""
     job.check(2, "styles", 1, CALLS, 1, **options)

@@ -19,8 +19,16 @@ PROGRAMS = Path(os.environ.get("ORIEL_TEST_PROGRAMS") or BUILD / "tests")
 # An unoptimised or instrumented build on a busy machine needs patience, a hang
 # needs an end.
 LIMIT = 90
-OPERATIONS = ["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "permute",
-              "barrier", "ragged_all_to_all"]
+OPERATIONS = [
+    "all_reduce",
+    "all_gather",
+    "reduce_scatter",
+    "all_to_all",
+    "broadcast",
+    "permute",
+    "barrier",
+    "ragged_all_to_all",
+]
 # Full counts, for `make soak`.
 SOAK = bool(os.environ.get("SOAK"))
 
@@ -75,8 +83,13 @@ def run(processes, name, *arguments, limit=LIMIT, one_core=False, **options):
     with tempfile.TemporaryFile("w+", errors="replace") as out:
         child = subprocess.Popen(
             [ORIEL, "run", "-n", str(processes), "--", program(name), *map(str, arguments)],
-            env=environment(**options), stdout=out, stderr=out, stdin=subprocess.DEVNULL,
-            start_new_session=True, preexec_fn=bind_to_one_core if one_core else None)
+            env=environment(**options),
+            stdout=out,
+            stderr=out,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+            preexec_fn=bind_to_one_core if one_core else None,
+        )
         try:
             status = child.wait(limit)
         except subprocess.TimeoutExpired:
@@ -102,11 +115,15 @@ class Process:
     def __init__(self, name, *arguments, prefix=(), one_core=False, env=None, **options):
         more = {name: str(value) for name, value in (env or {}).items()}
         self.out = tempfile.TemporaryFile("w+", errors="replace")
-        self.child = subprocess.Popen([*prefix, program(name), *map(str, arguments)],
-                                      env=environment(**options) | more, stdout=self.out,
-                                      stderr=self.out, stdin=subprocess.DEVNULL,
-                                      start_new_session=True,
-                                      preexec_fn=bind_to_one_core if one_core else None)
+        self.child = subprocess.Popen(
+            [*prefix, program(name), *map(str, arguments)],
+            env=environment(**options) | more,
+            stdout=self.out,
+            stderr=self.out,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+            preexec_fn=bind_to_one_core if one_core else None,
+        )
 
     def text(self):
         # The descriptor is shared with the child: do not move its position.

@@ -162,8 +162,8 @@ SLOW void poison(const device_call &c)
 /* What a speaker knows. */
 struct speaker {
     device_counts counts;
-    uint32_t exit; /* what `synced` is when the member has touched all it will, at the earliest */
-    bool claimed;  /* the member has seen this rank come: it may touch its buffers */
+    uint32_t exit;  /* what `synced` is when the member has touched all it will, at the earliest */
+    bool claimed;   /* the member has seen this rank come: it may touch its buffers */
     uint32_t epoch; /* of NCCL's barrier */
 };
 
@@ -171,7 +171,7 @@ struct speaker {
 struct meeting {
     const char *send[DEVICE_RANKS]; /* in this rank's addresses */
     char *recv[DEVICE_RANKS];
-    char *stage[DEVICE_RANKS]; /* of the same CTA */
+    char *stage[DEVICE_RANKS];      /* of the same CTA */
     speaker speakers[DEVICE_RANKS]; /* here, since the loops want the registers */
     uint32_t way;
     bool direct;

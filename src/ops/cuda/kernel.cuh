@@ -38,8 +38,7 @@ DEVICE void show(const device_call &c, const device_begin &b)
 {
     FOR_PART(i, b.n)
     {
-        arena_of(c, b, c.index)->shown[i] =
-            device_shown{b.buffers[i].address, b.buffers[i].window};
+        arena_of(c, b, c.index)->shown[i] = device_shown{b.buffers[i].address, b.buffers[i].window};
     }
     __syncthreads();
     __threadfence_system();

@@ -3,7 +3,7 @@
 #include "ops/cuda/kernel.cuh"
 #include "ops/cuda/span.cuh"
 
-#define BOUNDS __launch_bounds__(DEVICE_THREADS, 2)
+#define BOUNDS       __launch_bounds__(DEVICE_THREADS, 2)
 #define KERNEL(name) extern "C" __global__ void BOUNDS name(const __grid_constant__ device_call c)
 
 #define LARGE(name)                                                                                \

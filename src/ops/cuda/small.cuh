@@ -138,8 +138,8 @@ DEVICE void load_shares(const uint64_t *from, const share &s, uint64_t (*words)[
     }
 #pragma unroll
     for (int i = 0; i < N * L; i++)
-        words[i / L][i % L] = load_some((const char *)from[i / L] + s.at + piece_at(i % L),
-                                        piece_bytes(s, i % L));
+        words[i / L][i % L] =
+            load_some((const char *)from[i / L] + s.at + piece_at(i % L), piece_bytes(s, i % L));
 }
 
 template <int L> DEVICE void load_share(const char *from, const share &s, uint64_t (&words)[L])
@@ -308,9 +308,8 @@ DEVICE void send_batch(const device_call &c, const batch<M> &b, const share &s, 
 }
 
 template <int L, int M>
-DEVICE uint32_t take_batch(const device_call &c, uint32_t first, const batch<M> &b,
-                           const share &s, uint64_t odd, const uint32_t *turn,
-                           uint64_t (*words)[L])
+DEVICE uint32_t take_batch(const device_call &c, uint32_t first, const batch<M> &b, const share &s,
+                           uint64_t odd, const uint32_t *turn, uint64_t (*words)[L])
 {
     uint32_t missing = 0;
 

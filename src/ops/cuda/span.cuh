@@ -118,8 +118,8 @@ DEVICE void span_pick(const device_call &c, const device_pick &p)
         int64_t rows = span_entry(c, p, from, SPAN_ROWS, i % c.slices);
         int64_t to = span_entry(c, p, from, SPAN_TO, i % c.slices);
         int64_t low = start > (int64_t)p.first ? start : (int64_t)p.first;
-        int64_t high = start + rows < (int64_t)(p.first + p.rows) ? start + rows
-                                                                  : (int64_t)(p.first + p.rows);
+        int64_t high =
+            start + rows < (int64_t)(p.first + p.rows) ? start + rows : (int64_t)(p.first + p.rows);
         const char *data = (const char *)p.data + from * p.block;
         uint64_t length = low < high ? (uint64_t)(high - low) * c.block : 0;
 

@@ -77,8 +77,8 @@ DEVICE uint32_t *lsa_inbox(const device_call &c, uint32_t rank, uint32_t from)
 /* A member's part of enter(). */
 SLOW void lsa_begin(const device_call &c, meeting &m)
 {
-    m.stage[THREAD] = lsa_pointer(
-        c.via.window, c.via.heap_at + c.stage_at + 2ull * CTA * c.stage, c.ranks[THREAD]);
+    m.stage[THREAD] = lsa_pointer(c.via.window, c.via.heap_at + c.stage_at + 2ull * CTA * c.stage,
+                                  c.ranks[THREAD]);
     m.speakers[THREAD].epoch = *lsa_epoch(c);
 }
 

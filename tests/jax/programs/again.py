@@ -1,8 +1,8 @@
 """init, finalize and the end of a program: again.py ROUNDS HOW MODE
 
-    HOW: finalize (twice, then a world of another size), exit (sys.exit), raise
-    (process 1 fails, the others wait for it), quit (process 1 leaves by
-    sys.exit(3), the others wait for it)"""
+HOW: finalize (twice, then a world of another size), exit (sys.exit), raise
+(process 1 fails, the others wait for it), quit (process 1 leaves by
+sys.exit(3), the others wait for it)"""
 
 import sys
 import time
@@ -12,7 +12,6 @@ import jax.numpy as jnp
 import numpy as np
 import oriel
 from common import report
-
 
 step = jax.jit(lambda v: oriel.all_reduce(v))
 

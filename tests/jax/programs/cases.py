@@ -17,8 +17,7 @@ DTYPES = [
     for name in "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 "
     "complex64 complex128".split()
 ] + [
-    np.dtype(kind)
-    for kind in (ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2)
+    np.dtype(kind) for kind in (ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2)
 ]
 FLOATS = [dtype for dtype in DTYPES if dtype.kind not in "biu"]
 NARROW = {"float16", "bfloat16", "float8_e4m3fn", "float8_e5m2"}
@@ -276,9 +275,7 @@ def draw_case(pick, operation, dtypes=DTYPES, ops=tuple(STEP), lengths=(1, 2, 3,
     arguments = DRAW[operation](pick, shape, size_of(mesh_shape, names, axes))
     if operation in REDUCTIONS:
         arguments["op"] = pick(list(ops))
-    return Case(
-        operation, tuple(shape), pick(dtypes), mesh_shape, names, axes, order, arguments
-    )
+    return Case(operation, tuple(shape), pick(dtypes), mesh_shape, names, axes, order, arguments)
 
 
 def _dimension(pick, ndim):

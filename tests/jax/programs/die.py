@@ -1,6 +1,6 @@
 """A process kills itself in a loop of operations; the others say what they saw.
 
-    die.py VICTIM STEP MODE [OPERATION]      MODE: global (jax.distributed) or local"""
+die.py VICTIM STEP MODE [OPERATION]      MODE: global (jax.distributed) or local"""
 
 import os
 import random

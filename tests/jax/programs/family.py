@@ -96,8 +96,14 @@ def check_world(n):
 
     last = table[0] if me == n - 1 else 0 * table[0]
     expected = (
-        table, table[:, me].sum(), table[:, me], table[n - 1], last, mine,
-        table[:, me].mean(), table,
+        table,
+        table[:, me].sum(),
+        table[:, me],
+        table[n - 1],
+        last,
+        mine,
+        table[:, me].mean(),
+        table,
     )
     for got, wanted in zip(values(mine), expected, strict=True):
         np.testing.assert_allclose(got, wanted, rtol=1e-12)

@@ -1,12 +1,11 @@
 """Random calls of the kernels over random axes, compared with NumPy.
 
-    kernel_any.py NUMBER SEED"""
+kernel_any.py NUMBER SEED"""
 
 import random
 import sys
 
 import cases
-import jax
 import numpy as np
 import oriel
 from common import local_parts, make_mesh, report, sharded, spread

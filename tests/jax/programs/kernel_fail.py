@@ -1,6 +1,6 @@
 """Kernels that fail, one world each; then one that does not.
 
-    kernel_fail.py KERNEL ..."""
+kernel_fail.py KERNEL ..."""
 
 import sys
 

@@ -1,8 +1,8 @@
 """All-reduces over every mesh that fits: layout.py jax|oriel|local
 
-    jax     the user has initialised jax.distributed
-    oriel   oriel.init does
-    local   distributed=False: JAX sees its own devices only"""
+jax     the user has initialised jax.distributed
+oriel   oriel.init does
+local   distributed=False: JAX sees its own devices only"""
 
 import os
 import sys
@@ -13,7 +13,6 @@ import numpy as np
 import oriel
 from common import local_parts, make_mesh, report, sharded, spread
 from jax.sharding import PartitionSpec as P
-
 
 OPS = ("sum", "max", "min", "mean")
 
