@@ -48,6 +48,13 @@ static int real_truncate(int fd, off_t bytes)
     return rc;
 }
 
+static off_t real_file_bytes(int fd)
+{
+    struct stat found;
+
+    return fstat(fd, &found) == 0 ? found.st_size : -1;
+}
+
 static void *real_map(size_t bytes, int fd)
 {
     void *addr = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
@@ -371,6 +378,7 @@ const oriel_sys oriel_sys_real = {
     .release = real_release,
     .memfd = real_memfd,
     .truncate = real_truncate,
+    .file_bytes = real_file_bytes,
     .map = real_map,
     .unmap = real_unmap,
     .advise_huge = real_advise_huge,

@@ -19,6 +19,7 @@ typedef struct oriel_sys {
     void (*release)(void *ptr);
     int (*memfd)(const char *name);
     int (*truncate)(int fd, off_t bytes);
+    off_t (*file_bytes)(int fd);
     void *(*map)(size_t bytes, int fd); /* shared, read-write; NULL on failure */
     void (*unmap)(void *addr, size_t bytes);
     void (*advise_huge)(void *addr, size_t bytes); /* a wish: may do nothing */

@@ -1,18 +1,13 @@
 #include "core/arena.h"
 
-#include "base/config.h"
 #include "base/sys.h"
 
-enum { PAGE = 4096, LINE = 64 };
+enum { LINE = 64 };
 
-/* The same on all processes: size and option are. What 2^44 bytes hold is far more
- * than a machine has, and far less than an address space. */
+/* As the lead planned it: what this process's own ORIEL_ARENA says may differ. */
 static size_t stride_of(const oriel_comm *comm)
 {
-    size_t most = ((size_t)1 << 44) / (size_t)comm->size;
-    size_t wanted = (size_t)oriel_config_number(ORIEL_OPT_ARENA);
-
-    return (wanted < most ? wanted : most) / PAGE * PAGE;
+    return (size_t)comm->heap.header->arena_bytes;
 }
 
 static oriel_status open_arena(oriel_comm *comm)

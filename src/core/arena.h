@@ -1,7 +1,8 @@
 /* The arena: memory of each rank that every process can address, for operands and
  * results of kernels whose own memory others cannot reach. One sparse segment of the
- * comm, made by process 0 and fetched by the others when a call first needs it; pages
- * cost something when they are touched, and are used again by later calls. */
+ * comm, laid out by the heap's header, made by the lead and fetched by the others when a
+ * call first needs it; pages cost something when they are touched, and are used again by
+ * later calls. */
 #ifndef ORIEL_CORE_ARENA_H
 #define ORIEL_CORE_ARENA_H
 
@@ -24,7 +25,7 @@ void oriel_arena_give(oriel_comm *comm, int rank, oriel_area *area);
 /* Where `rank`, of any process, has its byte `at`. The arena is mapped. */
 char *oriel_arena_at(const oriel_comm *comm, int rank, size_t at);
 
-/* Process 0: the segment, made if need be; NULL: it cannot be. */
+/* Lead: the segment, made if need be; NULL: it cannot be. */
 const oriel_segment *oriel_arena_lookup(oriel_comm *comm);
 void oriel_arena_free(oriel_comm *comm);
 

@@ -63,6 +63,15 @@ static oriel_status plan_pool(int num_ranks, heap_header *h)
     return ORIEL_OK;
 }
 
+/* What 2^44 bytes hold is far more than a machine has, and far less than an address space. */
+static uint64_t plan_arena(uint32_t num_ranks)
+{
+    uint64_t most = (1ull << 44) / num_ranks;
+    uint64_t wanted = (uint64_t)oriel_config_number(ORIEL_OPT_ARENA);
+
+    return (wanted < most ? wanted : most) / PAGE * PAGE;
+}
+
 oriel_status oriel_heap_plan(const int *local_ranks, int num_processes, heap_header *header_p)
 {
     heap_header h = {.magic = HEAP_MAGIC,
@@ -80,6 +89,7 @@ oriel_status oriel_heap_plan(const int *local_ranks, int num_processes, heap_hea
     st = plan_pool((int)h.num_ranks, &h);
     if (st != ORIEL_OK)
         return st;
+    h.arena_bytes = plan_arena(h.num_ranks);
     h.procs_at = round_up(sizeof h, PAGE);
     h.ranks_at = round_up(h.procs_at + h.num_processes * sizeof(heap_proc), PAGE);
     h.styles_at = round_up(h.ranks_at + h.num_ranks * sizeof(heap_rank), PAGE);

@@ -249,6 +249,7 @@ typedef struct heap_header {
     uint64_t block_bytes;
     uint64_t channel_bytes;
     uint64_t lane_bytes;
+    uint64_t arena_bytes; /* per rank, of another segment: see arena.h */
     uint64_t procs_at, ranks_at, styles_at, buckets_at, pools_at, pool_bytes;
     HEAP_ALIGNED _Atomic uint64_t control; /* process barrier: see control.c */
     _Atomic uint32_t control_vote[2];

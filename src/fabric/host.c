@@ -60,6 +60,21 @@ static void host_segment_close(oriel_segment *segment)
     memset(segment, 0, sizeof *segment);
 }
 
+/* Pages past the end of a file are mapped without a word, and kill whoever touches them. */
+static oriel_status check_size(int fd, size_t bytes)
+{
+    off_t has = oriel_sys_now->file_bytes(fd);
+
+    if (has < 0)
+        return oriel_fail(ORIEL_ERR_SYSTEM, "host fabric: the size of a segment is unknown: %s",
+                          strerror(errno));
+    if ((size_t)has < bytes)
+        return oriel_fail(ORIEL_ERR_MISMATCH,
+                          "host fabric: the segment received has %zu bytes instead of %zu",
+                          (size_t)has, bytes);
+    return ORIEL_OK;
+}
+
 static oriel_status host_segment_fetch(const oriel_ticket *ticket, uint64_t id, size_t bytes,
                                        double timeout_s, oriel_segment *segment_p)
 {
@@ -68,7 +83,9 @@ static oriel_status host_segment_fetch(const oriel_ticket *ticket, uint64_t id, 
 
     if (st != ORIEL_OK)
         return st;
-    st = segment_map(fd, bytes, segment_p);
+    st = check_size(fd, bytes);
+    if (st == ORIEL_OK)
+        st = segment_map(fd, bytes, segment_p);
     if (st != ORIEL_OK)
         oriel_sys_now->close(fd);
     return st;

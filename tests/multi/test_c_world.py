@@ -58,6 +58,18 @@ def test_64_processes(record_property):
     assert seconds < 30
 
 
+@pytest.mark.parametrize("arenas", [("1M", "64M"), ("64M", "1M")])
+def test_arenas_that_differ(arenas):
+    """Kernels between processes share the arena that the lead laid out."""
+    common = {"num_processes": 2, "store": job.fresh_store()}
+    processes = [
+        job.Process("litmus_processes", 2, 2, process_id=p, arena=arena, **common)
+        for p, arena in enumerate(arenas)
+    ]
+    ends = [process.wait() for process in processes]
+    assert [status for status, _ in ends] == [0, 0], ends
+
+
 # ---- by hand ---------------------------------------------------------------------
 
 

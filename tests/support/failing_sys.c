@@ -66,6 +66,11 @@ static int counted_truncate(int fd, off_t bytes)
     return fails("truncate") ? -1 : oriel_sys_real.truncate(fd, bytes);
 }
 
+static off_t counted_file_bytes(int fd)
+{
+    return fails("file_bytes") ? -1 : oriel_sys_real.file_bytes(fd);
+}
+
 static void *counted_map(size_t bytes, int fd)
 {
     void *addr = fails("map") ? NULL : oriel_sys_real.map(bytes, fd);
@@ -274,6 +279,7 @@ void failing_sys_install(void)
     counted.release = counted_release;
     counted.memfd = counted_memfd;
     counted.truncate = counted_truncate;
+    counted.file_bytes = counted_file_bytes;
     counted.map = counted_map;
     counted.unmap = counted_unmap;
     counted.close = counted_close;

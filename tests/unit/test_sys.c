@@ -45,6 +45,7 @@ static void test_two_maps_share_memory(void **state)
     (void)state;
     assert_close_on_exec(fd);
     assert_int_equal(oriel_sys_now->truncate(fd, 4096), 0);
+    assert_int_equal(oriel_sys_now->file_bytes(fd), 4096);
     one = oriel_sys_now->map(4096, fd);
     two = oriel_sys_now->map(4096, fd);
     assert_non_null(one);
@@ -55,6 +56,7 @@ static void test_two_maps_share_memory(void **state)
     oriel_sys_now->unmap(two, 4096);
     assert_int_equal(oriel_sys_now->close(fd), 0);
     assert_null(oriel_sys_now->map(4096, fd));
+    assert_int_equal(oriel_sys_now->file_bytes(fd), -1);
 }
 
 /* A child takes the lock, says so through the pipe, and dies when told to. */
