@@ -81,8 +81,7 @@ def _check_via(via, may_borrow=True):
     if via == "nccl" and may_borrow and _primitive.may_borrow():
         return via
     # Of f32 sums, which all ways have; what is missing for others the call itself says.
-    group = _lib.load().oriel_comm_world(world.comm)
-    _lib.call("oriel_via_check", group, VIAS.index(via), _F32, _reduction.CODES["sum"])
+    _lib.call("oriel_ffi_via_check", VIAS.index(via), _F32, _reduction.CODES["sum"])
     return via
 
 

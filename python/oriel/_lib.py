@@ -128,10 +128,10 @@ _PROTOTYPES = {
     "oriel_comm_leaving": (_INT, (_HANDLE,)),
     "oriel_comm_quit": (None, (_HANDLE, ctypes.c_char_p)),
     "oriel_comm_awaited": (ctypes.c_int64, (_HANDLE,)),
-    "oriel_comm_world": (_HANDLE, (_HANDLE,)),
-    "oriel_via_check": (_INT, (_HANDLE, _INT, _INT, _INT)),
     "oriel_ffi_attach": (_INT, (_HANDLE, ctypes.POINTER(_INT), _INT)),
     "oriel_ffi_detach": (_INT, (ctypes.c_double,)),
+    "oriel_ffi_check": (_INT, ()),
+    "oriel_ffi_via_check": (_INT, (_INT, _INT, _INT)),
     "oriel_ffi_kernel": (_INT, (ctypes.c_uint64, ctypes.c_char_p, ctypes.c_void_p)),
     "oriel_ffi_cuda_kernel": (
         _INT,

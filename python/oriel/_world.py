@@ -31,7 +31,7 @@ _broken = False  # the last world ended in a failure
 
 @dataclasses.dataclass
 class World:
-    comm: ctypes.c_void_p
+    comm: ctypes.c_void_p  # finalize frees it: for whoever ends the world alone
     pid: int
     asked: dict  # each argument of init: what was given, what came of it
     size: int
@@ -39,13 +39,9 @@ class World:
     local_size: int
     process_id: int
     num_processes: int
+    num_machines: int
     platform: str  # of JAX's devices: "cpu" or "gpu"
     rank_of: dict  # JAX device id -> rank
-    told: bool = False  # what ended it has been raised
-
-    @property
-    def num_machines(self):
-        return _lib.load().oriel_comm_num_machines(self.comm)
 
     def ranks_of(self, mesh):
         """The ranks of a mesh's devices, in its shape."""
@@ -141,7 +137,7 @@ def finalize():
             return
         _broken = _has_failed(_world)
         world, _world = _world, None
-        untold = _detach(world, float("inf"))  # operations have deadlines
+        untold = _detach(float("inf"))  # operations have deadlines
         _broken = _broken or untold is not None
         _lib.call("oriel_comm_destroy", world.comm)
         if untold is not None:
@@ -150,10 +146,7 @@ def finalize():
 
 def check():
     """Raises the failure that ended the world, if one did."""
-    world = current()
-    if _has_failed(world):
-        world.told = True
-        _lib.call("oriel_comm_check", world.comm)
+    _lib.call("oriel_ffi_check")
 
 
 def current():
@@ -268,6 +261,7 @@ def _join(place, backend, asked, timeout):
         local_size=len(devices),
         process_id=place.process_id,
         num_processes=place.num_processes,
+        num_machines=lib.oriel_comm_num_machines(comm),
         platform=devices[0].platform,
         rank_of=rank_of,
     )
@@ -372,7 +366,7 @@ def _leave_at_exit():
         if why is not None:
             lib.oriel_comm_quit(world.comm, why.encode())
         _broken = _broken or (_has_failed(world) and not _all_leaving(world))
-        untold = _detach(world, 0.0 if _broken else _FLIGHT_WAIT)
+        untold = _detach(0.0 if _broken else _FLIGHT_WAIT)
         lib.oriel_comm_abandon(world.comm)
     if _broken and _meet.started_distributed:
         if _compat.distributed_state().process_id == 0:
@@ -386,11 +380,11 @@ def _leave_at_exit():
         os._exit(1)
 
 
-def _detach(world, patience):
+def _detach(patience):
     """Ends what runs; the failure of a GPU that nothing has raised, or None."""
     lib = _lib.load()
     status = lib.oriel_ffi_detach(patience)
-    if status == Status.OK or world.told:
+    if status == Status.OK:
         return None
     return OrielError(lib.oriel_last_error().decode(), status)
 

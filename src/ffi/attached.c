@@ -125,6 +125,45 @@ oriel_status oriel_ffi_attach(oriel_comm *comm, const int *ordinals, int n)
     return ORIEL_OK;
 }
 
+/* ---- a look ----------------------------------------------------------------------------- */
+
+/* The comm, with the lock held for reading; NULL: there is none, and the lock is free. */
+static oriel_comm *hold(void)
+{
+    pthread_rwlock_rdlock(&oriel_attached.lock);
+    if (oriel_attached.comm != NULL)
+        return oriel_attached.comm;
+    pthread_rwlock_unlock(&oriel_attached.lock);
+    oriel_fail(ORIEL_ERR_INVALID, "there is no world: call oriel.init() first");
+    return NULL;
+}
+
+oriel_status oriel_ffi_check(void)
+{
+    oriel_comm *comm = hold();
+    oriel_status st;
+
+    if (comm == NULL)
+        return ORIEL_ERR_INVALID;
+    st = oriel_comm_check(comm);
+    if (st != ORIEL_OK)
+        oriel_attached.told = 1;
+    pthread_rwlock_unlock(&oriel_attached.lock);
+    return st;
+}
+
+oriel_status oriel_ffi_via_check(oriel_via via, oriel_dtype dtype, oriel_redop op)
+{
+    oriel_comm *comm = hold();
+    oriel_status st;
+
+    if (comm == NULL)
+        return ORIEL_ERR_INVALID;
+    st = oriel_via_check(oriel_comm_world(comm), via, dtype, op);
+    pthread_rwlock_unlock(&oriel_attached.lock);
+    return st;
+}
+
 /* ---- a call ---------------------------------------------------------------------------- */
 
 static const char *name_of(const oriel_site *site)

@@ -28,7 +28,7 @@ typedef struct oriel_attached_comm {
     int num_devices;
     int ordinals[ATTACHED_RANKS];
     attached_gpu gpus[DEVICE_RANKS];
-    _Atomic int told; /* a program has failed with what revoked the comm */
+    _Atomic int told; /* a program or a check has failed with what revoked the comm */
 } oriel_attached_comm;
 
 extern oriel_attached_comm oriel_attached;

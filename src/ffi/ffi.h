@@ -82,6 +82,11 @@ ORIEL_API oriel_status oriel_ffi_attach(oriel_comm *comm, const int *ordinals, i
  * if no program has; that of CPUs has told all there is. */
 ORIEL_API oriel_status oriel_ffi_detach(double patience_s);
 
+/* Any thread, at any time: they hold the comm while they look at it, so that none detaches it
+ * meanwhile. ORIEL_ERR_INVALID: nothing is attached. The first says what revoked it. */
+ORIEL_API oriel_status oriel_ffi_check(void);
+ORIEL_API oriel_status oriel_ffi_via_check(oriel_via via, oriel_dtype dtype, oriel_redop op);
+
 /* Makes a kernel known under a number that is the same on all processes; see
  * ORIEL_ENTRY in oriel/kernel.h. `entry` stays for good. */
 ORIEL_API oriel_status oriel_ffi_kernel(uint64_t hash, const char *name, void (*entry)(void *));

@@ -53,6 +53,11 @@ def test_finalize_and_init_again():
         np.testing.assert_array_equal(compiled(x), expected)
 
 
+def test_check_while_it_comes_and_goes():
+    status, output = run_plain("coming_and_going.py", devices=2)
+    assert status == 0 and "all saw it whole" in output, (status, output)
+
+
 def test_no_world_when_lowered():
     oriel.finalize()
     try:
