@@ -12,7 +12,7 @@ def barrier(x, axis_name=None):
     """The pytree `x`, once every device has come here with its own.
 
     What uses the result happens after everything that made any device's `x`.
-    There is no other order: XLA drops a barrier whose result nobody uses. Its
+    There is no other order: JAX drops a barrier whose result nobody uses. Its
     derivative is that of the identity. `axis_name` is a name or a tuple of
     names; without it, outside shard_map, in a program of one device with one
     device per process, it waits for the whole world.

@@ -249,8 +249,13 @@ class Operation:
         if places is not None:
             target += "_borrowing"
             numbers |= {"places": places, "communicates": int(communicates)}
+        # Others take part in it: ranks whose programs differ elsewhere would differ in what XLA
+        # merges or moves out of loops. An effect of JAX's, which orders, would cost each dispatch.
         return jax.ffi.ffi_lowering(
-            target, operand_output_aliases=aliases, extra_attributes=_in_space(space)
+            target,
+            operand_output_aliases=aliases,
+            extra_attributes=_in_space(space),
+            has_side_effect=not _is_partitioned(ctx),
         )(
             ctx,
             *operands,
@@ -271,6 +276,14 @@ class Operation:
                 "them. Put the call inside jax.shard_map and name the axes"
             )
         return np.arange(_world.current().size)[None]
+
+
+def _is_partitioned(ctx):
+    """Whether XLA's partitioner divides the call: in a shard_map that leaves axes to it. It
+    refuses side effects there."""
+    context = ctx.module_context.axis_context
+    mesh = getattr(context, "mesh", None)
+    return mesh is not None and context.manual_axes != frozenset(mesh.axis_names)
 
 
 def may_borrow():

@@ -3,6 +3,7 @@ processes, and of how a program starts, run the scripts in programs/."""
 
 import importlib.util
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -20,6 +21,7 @@ os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ.setdefault("XDG_CACHE_HOME", str(ROOT / "build" / "cache"))  # of kernels
 
 import oriel  # noqa: E402  (before JAX makes its devices)
+from oriel import _source  # noqa: E402
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -27,3 +29,26 @@ def world():
     oriel.init()
     yield
     oriel.finalize()
+
+
+@pytest.fixture(scope="session")
+def library(tmp_path_factory):
+    """Host functions: tests/kernels/host_op.c."""
+    built = tmp_path_factory.mktemp("op") / "libmine.so"
+    subprocess.run(
+        [
+            "cc",
+            "-shared",
+            "-fPIC",
+            "-O2",
+            "-Wall",
+            "-Wextra",
+            "-Werror",
+            f"-I{_source.include_folder()}",
+            ROOT / "tests" / "kernels" / "host_op.c",
+            "-o",
+            built,
+        ],
+        check=True,
+    )
+    return built

@@ -1,38 +1,12 @@
 """oriel.op: a host function of one's own."""
 
-import subprocess
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import oriel
 import pytest
 from jax.sharding import PartitionSpec as P
-from kernels import KERNELS
-from oriel import _source
 from support import make_mesh, over, run_processes
-
-
-@pytest.fixture(scope="session")
-def library(tmp_path_factory):
-    built = tmp_path_factory.mktemp("op") / "libmine.so"
-    subprocess.run(
-        [
-            "cc",
-            "-shared",
-            "-fPIC",
-            "-O2",
-            "-Wall",
-            "-Wextra",
-            "-Werror",
-            f"-I{_source.include_folder()}",
-            KERNELS / "host_op.c",
-            "-o",
-            built,
-        ],
-        check=True,
-    )
-    return built
 
 
 def spec(*shape, dtype="float32"):
