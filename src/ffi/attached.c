@@ -114,6 +114,7 @@ oriel_status oriel_ffi_attach(oriel_comm *comm, const int *ordinals, int n)
         return st;
     pthread_rwlock_wrlock(&oriel_attached.lock);
     oriel_attached.comm = comm;
+    oriel_attached.number++;
     oriel_attached.engine = engine;
     oriel_attached.crew = crew;
     oriel_attached.num_devices = n;

@@ -23,6 +23,7 @@ typedef struct attached_gpu {
 typedef struct oriel_attached_comm {
     pthread_rwlock_t lock;
     oriel_comm *comm;
+    uint64_t number;      /* of the comm, among all that were attached: 1, 2, ... */
     oriel_engine *engine; /* CPUs alone */
     oriel_crew *crew;     /* likewise */
     int num_devices;

@@ -40,6 +40,22 @@ typedef struct cuda_call {
     oriel_ragged ragged;
 } cuda_call;
 
+/* A graph that XLA captured on an earlier comm holds addresses that are gone by now, and XLA
+ * replays it without execute: so the stages before that refuse. They cannot know whether XLA is
+ * about to capture it anew, and refuse then as well. */
+static oriel_status check_graph(const oriel_site *site)
+{
+    uint64_t number = oriel_site_captured(site);
+
+    if (number == 0 || number == oriel_attached.number)
+        return ORIEL_OK;
+    return oriel_fail(ORIEL_ERR_INVALID,
+                      "%s: the program was captured in a CUDA graph in a world that has been "
+                      "finalized, and cannot run in another; call jax.clear_caches(), so that it "
+                      "is compiled anew",
+                      oriel_kind_name(oriel_site_op(site)->kind));
+}
+
 /* Who takes part. */
 static oriel_status read_members(const xla_frame *frame, cuda_call *call)
 {
@@ -49,6 +65,8 @@ static oriel_status read_members(const xla_frame *frame, cuda_call *call)
         st = attached_check(call->site, 1);
     if (st == ORIEL_OK)
         st = attached_rank(frame, call->site, &call->rank);
+    if (st == ORIEL_OK)
+        st = check_graph(call->site);
     return st == ORIEL_OK ? attached_group(call->site, call->rank, &call->group) : st;
 }
 
@@ -115,10 +133,16 @@ static oriel_status enqueue(const cuda_call *call)
 
 static oriel_status launch(const xla_frame *frame, cuda_call *call)
 {
-    oriel_status st = frame_aliases(frame, call->op.kind, copy_on, call);
+    int captured = 0;
+    oriel_status st =
+        oriel_cuda_check(oriel_cu->stream_captured(call->stream, &captured), "asking a stream");
 
     if (st == ORIEL_OK)
+        st = frame_aliases(frame, call->op.kind, copy_on, call);
+    if (st == ORIEL_OK)
         st = enqueue(call);
+    if (st == ORIEL_OK && captured)
+        oriel_site_capture(call->site, oriel_attached.number);
     if (st == ORIEL_OK && waits)
         st = oriel_stream_settle(oriel_attached.comm, call->rank, call->stream);
     return st;

@@ -56,6 +56,7 @@ struct oriel_site {
     int64_t *places;         /* of the ranks, in the program's list of devices */
     xla_replica_group *rows; /* of places */
     site_loan loan;
+    _Atomic uint64_t captured; /* on the comm of this number */
     pthread_mutex_t lock;
     struct device_runs *devices[MAX_LOCAL];
 };
@@ -302,6 +303,16 @@ const int *oriel_site_ranks(const oriel_site *site, int rank, int *n_p)
         }
     }
     return NULL;
+}
+
+void oriel_site_capture(oriel_site *site, uint64_t number)
+{
+    atomic_store(&site->captured, number);
+}
+
+uint64_t oriel_site_captured(const oriel_site *site)
+{
+    return atomic_load(&site->captured);
 }
 
 site_loan *oriel_site_loan(oriel_site *site)

@@ -30,6 +30,9 @@ const int64_t *oriel_site_values(const oriel_site *site, int64_t *n_p);
 const char *oriel_site_said(const oriel_site *site);
 /* The list of ranks of the group that `rank` belongs to; NULL: none does. */
 const int *oriel_site_ranks(const oriel_site *site, int rank, int *n_p);
+/* The number of the comm on which a graph has captured the call last; 0: none has. */
+void oriel_site_capture(oriel_site *site, uint64_t number);
+uint64_t oriel_site_captured(const oriel_site *site);
 /* Calls that may borrow XLA's communicators: its groups, and whether XLA lends them. */
 typedef struct site_loan {
     const xla_replica_group *groups;

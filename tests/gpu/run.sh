@@ -246,6 +246,8 @@ jax_part() {
     jax jax_replay_2 2 jax_replay.py
     XLA_FLAGS=--xla_gpu_graph_min_graph_size=1 jax jax_graphs_2 2 jax_replay.py
     ORIEL_DIRECT=0 jax jax_staged_2 2 jax_replay.py 40
+    XLA_FLAGS=--xla_gpu_graph_min_graph_size=1 jax jax_renew_2 2 jax_renew.py
+    XLA_FLAGS=--xla_gpu_enable_command_buffer= jax jax_renew_uncaptured_2 2 jax_renew.py uncaptured
     jax jax_kernel_2 2 jax_kernel.py
     XLA_FLAGS=--xla_gpu_graph_min_graph_size=1 jax jax_kernel_graphs_2 2 jax_kernel.py right
     ORIEL_DIRECT=0 jax jax_kernel_staged_2 2 jax_kernel.py right

@@ -1,0 +1,48 @@
+"""A program that has run goes into the next world: jax_renew.py [uncaptured]. A graph that XLA
+captured has addresses of the world before; without graphs the program goes on."""
+
+import sys
+
+import jax
+import numpy as np
+import oriel
+from jax_common import failure_of, own, row, sharded, spread, start
+
+RUNS = 5  # more than XLA needs to capture
+
+
+def chain(v):
+    for _ in range(6):
+        v = oriel.barrier(oriel.all_reduce(v, "x") * 0.5, "x")
+    return v
+
+
+def check(mesh, step):
+    n = oriel.size()
+    for run in range(RUNS):
+        x = np.arange(n * 1000, dtype=np.float32).reshape(n, -1) + run
+        wanted = x.astype(np.float64).sum(0) * 0.5 * (n * 0.5) ** 5
+        np.testing.assert_array_equal(own(step(spread(mesh, x)))[0], wanted)
+
+
+def main(uncaptured):
+    mesh = start(timeout=20)
+    step = sharded(mesh, chain, check_vma=False)
+    check(mesh, step)
+    oriel.finalize()
+    row("one world")
+    mesh = start(timeout=20)
+    if not uncaptured:
+        x = spread(mesh, np.ones((oriel.size(), 1000), np.float32))
+        for _ in range(2):  # it stays so
+            said = failure_of(lambda: jax.block_until_ready(step(x)))
+            assert "captured in a CUDA graph in a world that has been finalized" in said, said
+        row("a graph of a world that is gone is refused")
+        jax.clear_caches()
+    check(mesh, step)
+    oriel.check()
+    oriel.finalize()
+    row("the next world")
+
+
+main("uncaptured" in sys.argv[1:])
