@@ -420,6 +420,7 @@ def suite_gpu(session):
         *compiled,
         check(session, "gpu/abi", programs / "abi"),
         check(session, "gpu/results", sys.executable, TESTS / "gpu" / "report.py", "check"),
+        check(session, "gpu/results-self-test", sys.executable, TESTS / "gpu" / "report_test.py"),
     ]
 
 

@@ -3,12 +3,15 @@
     python3 tests/gpu/report.py write OUT     from what run.sh left in OUT: results/<gpu>.json
                                               here, and its times bench/results/gpu_<gpu>.json;
                                               in the tree that was run, for the commit they name
-    python3 tests/gpu/report.py check         a sentence for each that is stale, failed or
-                                              has rows without a result; 77
+    python3 tests/gpu/report.py check         what is wrong with them, in a sentence each: 1 if a
+                                              row failed, if a source changed since and is not
+                                              in stale.txt, or if one there has not; 77 if all
+                                              that changed is there, or rows have no result
 
 Results carry a digest of each source they were made from.
 """
 
+import fnmatch
 import hashlib
 import json
 import re
@@ -18,6 +21,11 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 RESULTS = ROOT / "tests" / "gpu" / "results"
+STALE = ROOT / "tests" / "gpu" / "stale.txt"
+AGAIN = (
+    "run tests/gpu/run.sh BUILD OUT on a machine with a GPU, then tests/gpu/report.py write OUT, "
+    'and commit the results; or list the source in tests/gpu/stale.txt as "path | reason"'
+)
 TIMES = ROOT / "bench" / "results"
 COVERED = [
     "include/oriel/kernel*.h",
@@ -119,35 +127,56 @@ def write(folder):
     print(f"{name}: {len(rows)} rows, {len(samples)} times")
 
 
+def read_stale(text):
+    """{path or pattern: reason}"""
+    lines = [line for line in text.splitlines() if line.strip() and not line.startswith("#")]
+    return dict(tuple(part.strip() for part in f"{line}|".split("|")[:2]) for line in lines)
+
+
+def judge(now, thens, listed):
+    """(status, sentence) about results with the digests `thens`, of sources that have `now`."""
+    names = now.keys() | {name for then in thens for name in then}
+    changed = sorted(
+        name for name in names if any(now.get(name) != then.get(name) for then in thens)
+    )
+    due = [name for name in changed if not any(fnmatch.fnmatchcase(name, p) for p in listed)]
+    over = [pattern for pattern in listed if not fnmatch.filter(changed, pattern)]
+    bare = [pattern for pattern, reason in listed.items() if not reason]
+    if not thens:
+        return 1, f"there are no results of a GPU: {AGAIN}"
+    if due:
+        return 1, f"results are stale: changed since: {', '.join(due)}; {AGAIN}"
+    if over:
+        return 1, f"results are current for {', '.join(over)}: remove that from tests/gpu/stale.txt"
+    if bare:
+        return 1, f"results are stale, and tests/gpu/stale.txt says not why: {', '.join(bare)}"
+    if changed:
+        reasons = "; ".join(dict.fromkeys(listed.values()))
+        return 77, f"results are known to be stale for {', '.join(changed)}: {reasons}"
+    return 0, ""
+
+
+def judge_rows(name, rows):
+    """The same about the rows of one file."""
+    bad = [row["name"] for row in rows if row["outcome"] == "FAILED"]
+    skipped = [f"{row['name']} ({row['detail']})" for row in rows if row["outcome"] == "skipped"]
+    if bad:
+        return 1, f"{name}: failed: {', '.join(bad)}"
+    if skipped:
+        return 77, f"{name} has rows without a result: {'; '.join(skipped)}"
+    return 0, ""
+
+
 def check():
-    """Prints what is wrong; 0, 1 (a failed row) or 77 (stale, or rows that were skipped)."""
-    now = digests()
-    paths = sorted(RESULTS.glob("*.json"))
-    status = 0 if paths else 77
-    if not paths:
-        print("there are no results of a GPU")
-    for path in paths:
-        result = json.loads(path.read_text())
-        bad = [row["name"] for row in result["rows"] if row["outcome"] == "FAILED"]
-        skipped = [
-            f"{row['name']} ({row['detail']})"
-            for row in result["rows"]
-            if row["outcome"] == "skipped"
-        ]
-        then = result["digests"]
-        changed = sorted(
-            name for name in now.keys() | then.keys() if now.get(name) != then.get(name)
-        )
-        if bad:
-            print(f"{path.name}: failed: {', '.join(bad)}")
-            return 1
-        if changed:
-            print(f"{path.name} is stale: changed since: {', '.join(changed)}")
-            status = 77
-        if skipped:
-            print(f"{path.name} has rows without a result: {'; '.join(skipped)}")
-            status = 77
-    return status
+    """Prints what is wrong, in one line since a skip shows the last; 0, 1 or 77, as above."""
+    results = {path.name: json.loads(path.read_text()) for path in sorted(RESULTS.glob("*.json"))}
+    thens = [result["digests"] for result in results.values()]
+    found = [judge(digests(), thens, read_stale(STALE.read_text()))]
+    found += [judge_rows(name, result["rows"]) for name, result in results.items()]
+    wrong = [(status, sentence) for status, sentence in found if status]
+    if wrong:
+        print("; ".join(sentence for _, sentence in wrong))
+    return min((status for status, _ in wrong), default=0)  # a failure before a skip
 
 
 if __name__ == "__main__":
