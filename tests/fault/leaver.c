@@ -8,8 +8,8 @@
 #include <string.h>
 
 #include "base/sys.h"
-#include "support/calls.h"
 #include "support/check.h"
+#include "support/family.h"
 #include "support/process.h"
 #include "support/resources.h"
 
@@ -69,8 +69,8 @@ int main(int argc, char **argv)
     int rank = oriel_comm_first_rank(comm);
 
     for (unsigned i = 0; i < (unsigned)calls; i++) {
-        test_call call = call_random(i, 50000);
-        call_check(oriel_comm_world(comm), rank, &call);
+        family_call call = family_random_of(ORIEL_KIND_ALL_REDUCE, i, 50000);
+        family_check(oriel_comm_world(comm), rank, &call);
     }
     if (rank == LEAVER)
         leave(comm, how);

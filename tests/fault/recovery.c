@@ -5,7 +5,6 @@
 #include <stdlib.h>
 
 #include "base/sys.h"
-#include "support/calls.h"
 #include "support/check.h"
 #include "support/process.h"
 #include "support/resources.h"

@@ -13,12 +13,12 @@
 #include <string.h>
 
 #include "core/comm.h"
-#include "support/calls.h"
 #include "support/check.h"
 #include "support/failing_sys.h"
 #include "support/process.h"
 #include "support/ranks.h"
 #include "support/resources.h"
+#include "support/values.h"
 
 enum { MOST = 2000 };
 static const double soon_s = 10.0; /* less than any deadline here */
@@ -65,19 +65,18 @@ static oriel_status sweep_create(const struct sweep *sweep, long n)
 /* Local calls of one rank: one that fails has sent nothing, and works the next time. */
 static void start_all_reduce(oriel_group *group, int rank)
 {
-    test_call call = {.dtype = ORIEL_F32, .count = 50, .seed = 7};
-    test_buffer buffer = buffer_make(call.count * sizeof(float), 0);
+    enum { COUNT = 50, SEED = 7 };
+    test_buffer buffer = buffer_make(COUNT * sizeof(float), 0);
     oriel_request *request = NULL;
     oriel_status st = ORIEL_ERR_SYSTEM;
 
-    values_fill(buffer.data, call.count, call.dtype, call.op, rank, call.seed);
+    values_fill(buffer.data, COUNT, ORIEL_F32, ORIEL_SUM, rank, SEED);
     for (int i = 0; i < 2 && st == ORIEL_ERR_SYSTEM; i++)
-        st = oriel_all_reduce_start(group, rank, buffer.data, buffer.data, call.count, call.dtype,
-                                    call.op, &request);
+        st = oriel_all_reduce_start(group, rank, buffer.data, buffer.data, COUNT, ORIEL_F32,
+                                    ORIEL_SUM, &request);
     CHECK_OK(st);
     CHECK_OK(oriel_request_wait(request));
-    CHECK(values_wrong(buffer.data, call.count, call.dtype, call.op, group->ranks, group->n,
-                       call.seed) < 0,
+    CHECK(values_wrong(buffer.data, COUNT, ORIEL_F32, ORIEL_SUM, group->ranks, group->n, SEED) < 0,
           "rank %d", rank);
     buffer_free(&buffer);
 }

@@ -6,8 +6,8 @@
 #include <unistd.h>
 
 #include "base/sys.h"
-#include "support/calls.h"
 #include "support/check.h"
+#include "support/family.h"
 #include "support/process.h"
 
 /* Longer than the watch needs to see that a process is gone. */
@@ -44,11 +44,11 @@ int main(void)
     double until;
 
     for (int i = 0; i < 6; i++) {
-        test_call call = call_random((unsigned)i, 100000);
+        family_call call = family_random_of(ORIEL_KIND_ALL_REDUCE, (unsigned)i, 100000);
 
         fork_one(i % 2);
-        call_check(oriel_comm_world(comm), oriel_comm_first_rank(comm), &call);
-        call_check(oriel_comm_world(other), oriel_comm_first_rank(other), &call);
+        family_check(oriel_comm_world(comm), oriel_comm_first_rank(comm), &call);
+        family_check(oriel_comm_world(other), oriel_comm_first_rank(other), &call);
     }
     CHECK_OK(oriel_comm_destroy(other));
     until = oriel_now() + watched_s;

@@ -4,8 +4,8 @@
  * groups [local ranks] [rounds] */
 #include <stdlib.h>
 
-#include "support/calls.h"
 #include "support/check.h"
+#include "support/family.h"
 #include "support/process.h"
 #include "support/ranks.h"
 
@@ -49,17 +49,18 @@ static void make_groups(oriel_comm *comm, struct plan *plan)
 /* Started in one order of its own, awaited in another. */
 static void round_of(const struct plan *plan, int rank, unsigned round)
 {
-    test_flight flights[GROUPS];
+    family_flight flights[GROUPS];
     int started[GROUPS];
     int n = 0;
 
     for (int i = 0; i < GROUPS; i++) {
         int g = (i * 5 + 3 * rank + (int)round) % GROUPS;
-        test_call call = call_random(round * GROUPS + (unsigned)g, round % 8 ? 2000 : 100000);
+        family_call call = family_random_of(ORIEL_KIND_ALL_REDUCE, round * GROUPS + (unsigned)g,
+                                            round % 8 ? 2000 : 100000);
 
         if (oriel_group_index(plan->groups[g], rank) < 0)
             continue;
-        flight_start(&flights[g], plan->groups[g], rank, &call);
+        family_start(&flights[g], plan->groups[g], rank, &call);
         started[n++] = g;
     }
     for (int i = n - 1; i >= 0; i--) {
@@ -67,7 +68,7 @@ static void round_of(const struct plan *plan, int rank, unsigned round)
         int g = started[k];
 
         started[k] = started[i];
-        flight_wait(&flights[g]);
+        family_wait(&flights[g]);
     }
 }
 

@@ -4,15 +4,16 @@
 #include <stdio.h>
 
 #include "base/sys.h"
-#include "support/calls.h"
 #include "support/check.h"
+#include "support/family.h"
 #include "support/process.h"
 #include "support/resources.h"
 
 int main(int argc, char **argv)
 {
     int comms = process_argument(argc, argv, 1, 5);
-    test_call call = {.dtype = ORIEL_F32, .op = ORIEL_SUM, .count = 5000};
+    family_call call = {
+        .kind = ORIEL_KIND_ALL_REDUCE, .dtype = ORIEL_F32, .op = ORIEL_SUM, .count = 5000};
     test_resources before = resources_now();
     double begun = oriel_now();
 
@@ -20,7 +21,7 @@ int main(int argc, char **argv)
         oriel_comm *comm = process_comm(1, 60.0, NULL);
 
         call.seed = (unsigned)i;
-        call_check(oriel_comm_world(comm), oriel_comm_first_rank(comm), &call);
+        family_check(oriel_comm_world(comm), oriel_comm_first_rank(comm), &call);
         CHECK_OK(oriel_comm_barrier(comm));
         CHECK_OK(oriel_comm_destroy(comm));
         resources_check(before, "after destroy");

@@ -4,8 +4,8 @@
 #include <string.h>
 #include <sys/time.h>
 
-#include "support/calls.h"
 #include "support/check.h"
+#include "support/family.h"
 #include "support/process.h"
 #include "support/resources.h"
 
@@ -40,8 +40,8 @@ int main(int argc, char **argv)
         oriel_window *window = NULL;
 
         for (unsigned k = 0; k < 100; k++) {
-            test_call call = call_random(k, 200000);
-            call_check(oriel_comm_world(comm), oriel_comm_first_rank(comm), &call);
+            family_call call = family_random_of(ORIEL_KIND_ALL_REDUCE, k, 200000);
+            family_check(oriel_comm_world(comm), oriel_comm_first_rank(comm), &call);
         }
         CHECK_OK(oriel_window_create(comm, 10000, &window));
         CHECK_OK(oriel_comm_barrier(comm));

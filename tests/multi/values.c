@@ -2,8 +2,8 @@
 /* processes: 3 */
 /* all_reduce between processes: values [local ranks] [random calls] */
 #include "core/comm.h"
-#include "support/calls.h"
 #include "support/check.h"
+#include "support/family.h"
 #include "support/process.h"
 #include "support/ranks.h"
 #include "support/resources.h"
@@ -15,11 +15,12 @@ static void around(oriel_comm *comm, int rank, size_t edge, size_t turn)
 
     for (size_t k = 0; k < 3; k++) {
         oriel_dtype dtype = dtypes[(turn + k) % 4];
-        test_call call = {.dtype = dtype,
-                          .count = edge / oriel_dtype_size(dtype) + k - 1,
-                          .in_place = k == 1,
-                          .seed = (unsigned)(edge + k)};
-        call_check(oriel_comm_world(comm), rank, &call);
+        family_call call = {.kind = ORIEL_KIND_ALL_REDUCE,
+                            .dtype = dtype,
+                            .count = edge / oriel_dtype_size(dtype) + k - 1,
+                            .in_place = k == 1,
+                            .seed = (unsigned)(edge + k)};
+        family_check(oriel_comm_world(comm), rank, &call);
     }
 }
 
@@ -46,11 +47,12 @@ static void body(oriel_comm *comm, int rank, void *arg)
     static const size_t counts[] = {0, 1, 3, 61};
     const int *calls = arg;
 
-    call_check_all(oriel_comm_world(comm), rank, counts, 4);
+    family_check_reductions(oriel_comm_world(comm), rank, counts, 4);
     edges(comm, rank);
     for (unsigned i = 0; i < (unsigned)*calls; i++) {
-        test_call call = call_random(i, i % 50 == 0 ? 400 * 1000 : 3000);
-        call_check(oriel_comm_world(comm), rank, &call);
+        family_call call =
+            family_random_of(ORIEL_KIND_ALL_REDUCE, i, i % 50 == 0 ? 400 * 1000 : 3000);
+        family_check(oriel_comm_world(comm), rank, &call);
     }
 }
 

@@ -217,7 +217,8 @@ void family_open(family_flight *f, oriel_group *group, int rank, const family_ca
                          .n = group->n,
                          .index = oriel_group_index(group, rank),
                          .call = *call};
-    f->num_pairs = make_pairs(call, f->n, f->pairs);
+    if (call->kind == ORIEL_KIND_PERMUTE)
+        f->num_pairs = make_pairs(call, f->n, f->pairs);
     if (call->kind == ORIEL_KIND_RAGGED_ALL_TO_ALL)
         make_ragged(f);
     /* In place the longer one is both. */
@@ -421,6 +422,25 @@ void family_check(oriel_group *group, int rank, const family_call *call)
     family_open(&flight, group, rank, call);
     CHECK_OK(family_run(&flight));
     flight_check(&flight);
+}
+
+void family_check_reductions(oriel_group *group, int rank, const size_t *counts, int n)
+{
+    unsigned seed = 0;
+
+    for (int dtype = 0; dtype < ORIEL_DTYPE_COUNT; dtype++) {
+        for (int op = 0; op < ORIEL_REDOP_COUNT; op++) {
+            for (int i = 0; i < n; i++, seed++) {
+                family_call call = {.kind = ORIEL_KIND_ALL_REDUCE,
+                                    .dtype = (oriel_dtype)dtype,
+                                    .op = (oriel_redop)op,
+                                    .count = counts[i],
+                                    .in_place = seed % 3 == 0,
+                                    .seed = seed};
+                family_check(group, rank, &call);
+            }
+        }
+    }
 }
 
 oriel_status family_try(oriel_group *group, int rank, const family_call *call)

@@ -36,6 +36,8 @@ typedef struct family_flight {
 
 /* Blocking. */
 void family_check(oriel_group *group, int rank, const family_call *call);
+/* An all_reduce of every dtype with every op, for each of `counts`. */
+void family_check_reductions(oriel_group *group, int rank, const size_t *counts, int n);
 
 void family_start(family_flight *flight, oriel_group *group, int rank, const family_call *call);
 void family_wait(family_flight *flight);

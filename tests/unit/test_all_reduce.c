@@ -11,8 +11,8 @@
 #include <cmocka.h>
 
 #include "core/comm.h"
-#include "support/calls.h"
 #include "support/check.h"
+#include "support/family.h"
 #include "support/ranks.h"
 #include "support/resources.h"
 
@@ -27,7 +27,7 @@ static void all_pairs(oriel_comm *comm, int rank, void *arg)
     static const size_t counts[] = {0, 1, 3, 17, 130};
 
     (void)arg;
-    call_check_all(oriel_comm_world(comm), rank, counts, 5);
+    family_check_reductions(oriel_comm_world(comm), rank, counts, 5);
 }
 
 static void test_all_pairs(void **state)
@@ -51,11 +51,12 @@ static void staged_pairs(oriel_comm *comm, int rank, void *arg)
     (void)arg;
     for (int dtype = 0; dtype < ORIEL_DTYPE_COUNT; dtype++) {
         for (int op = 0; op < ORIEL_REDOP_COUNT; op++) {
-            test_call call = {.dtype = (oriel_dtype)dtype,
-                              .op = (oriel_redop)op,
-                              .count = (eager + 5000) / oriel_dtype_size((oriel_dtype)dtype) + 1,
-                              .in_place = op % 2};
-            call_check(oriel_comm_world(comm), rank, &call);
+            family_call call = {.kind = ORIEL_KIND_ALL_REDUCE,
+                                .dtype = (oriel_dtype)dtype,
+                                .op = (oriel_redop)op,
+                                .count = (eager + 5000) / oriel_dtype_size((oriel_dtype)dtype) + 1,
+                                .in_place = op % 2};
+            family_check(oriel_comm_world(comm), rank, &call);
         }
     }
 }
@@ -81,11 +82,12 @@ static void around(oriel_comm *comm, int rank, size_t edge, size_t turn)
 
     for (size_t k = 0; k < 3; k++) {
         oriel_dtype dtype = dtypes[(turn + k) % 4];
-        test_call call = {.dtype = dtype,
-                          .count = edge / oriel_dtype_size(dtype) + k - 1,
-                          .in_place = k == 1,
-                          .seed = (unsigned)(edge + k)};
-        call_check(oriel_comm_world(comm), rank, &call);
+        family_call call = {.kind = ORIEL_KIND_ALL_REDUCE,
+                            .dtype = dtype,
+                            .count = edge / oriel_dtype_size(dtype) + k - 1,
+                            .in_place = k == 1,
+                            .seed = (unsigned)(edge + k)};
+        family_check(oriel_comm_world(comm), rank, &call);
     }
 }
 
@@ -135,13 +137,13 @@ static void shifts(oriel_comm *comm, int rank, void *arg)
     (void)arg;
     for (size_t shift = 1; shift < 64; shift += 2) {
         size_t own = (shift + 8 * (size_t)rank) % 64; /* differs between ranks */
-        test_call call = {.dtype = (oriel_dtype)(shift % ORIEL_DTYPE_COUNT),
-                          .op = (oriel_redop)(shift % ORIEL_REDOP_COUNT),
-                          .send_shift = own,
-                          .recv_shift = 64 - own,
-                          .in_place = shift % 8 == 7};
+        family_call call = {.kind = ORIEL_KIND_ALL_REDUCE,
+                            .dtype = (oriel_dtype)(shift % ORIEL_DTYPE_COUNT),
+                            .op = (oriel_redop)(shift % ORIEL_REDOP_COUNT),
+                            .shift = own,
+                            .in_place = shift % 8 == 7};
         call.count = bytes[shift % 3] / oriel_dtype_size(call.dtype);
-        call_check(oriel_comm_world(comm), rank, &call);
+        family_check(oriel_comm_world(comm), rank, &call);
     }
 }
 
@@ -283,8 +285,9 @@ static void many(oriel_comm *comm, int rank, void *arg)
     const int *calls = arg;
 
     for (int i = 0; i < *calls; i++) {
-        test_call call = call_random((unsigned)i, i % 100 == 0 ? 300 * 1000 : 2000);
-        call_check(oriel_comm_world(comm), rank, &call);
+        family_call call =
+            family_random_of(ORIEL_KIND_ALL_REDUCE, (unsigned)i, i % 100 == 0 ? 300 * 1000 : 2000);
+        family_check(oriel_comm_world(comm), rank, &call);
     }
 }
 

@@ -16,9 +16,9 @@
 
 #include "base/sys.h"
 #include "core/comm.h"
-#include "support/calls.h"
 #include "support/check.h"
 #include "support/failing_sys.h"
+#include "support/family.h"
 #include "support/ranks.h"
 #include "support/resources.h"
 
@@ -165,10 +165,11 @@ static void test_alone(void **state)
 
 static void one_call(oriel_comm *comm, int rank, void *arg)
 {
-    test_call call = {.dtype = ORIEL_F32, .op = ORIEL_SUM, .count = 1000};
+    family_call call = {
+        .kind = ORIEL_KIND_ALL_REDUCE, .dtype = ORIEL_F32, .op = ORIEL_SUM, .count = 1000};
 
     (void)arg;
-    call_check(oriel_comm_world(comm), rank, &call);
+    family_check(oriel_comm_world(comm), rank, &call);
 }
 
 static void test_many_ranks(void **state)

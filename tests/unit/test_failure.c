@@ -19,8 +19,8 @@
 #include "base/sys.h"
 #include "core/cell.h"
 #include "ops/request.h"
-#include "support/calls.h"
 #include "support/check.h"
+#include "support/family.h"
 #include "support/ranks.h"
 
 enum { RANKS = 3, LATE = 2, REFILL = 0x77 };
@@ -307,10 +307,11 @@ static void fail_then_more(oriel_comm *comm, int rank, void *arg)
 
 static void good_body(oriel_comm *comm, int rank, void *arg)
 {
-    test_call call = {.dtype = ORIEL_F32, .op = ORIEL_SUM, .count = 1000};
+    family_call call = {
+        .kind = ORIEL_KIND_ALL_REDUCE, .dtype = ORIEL_F32, .op = ORIEL_SUM, .count = 1000};
 
     (void)arg;
-    call_check(oriel_comm_world(comm), rank, &call);
+    family_check(oriel_comm_world(comm), rank, &call);
 }
 
 static void test_revoked(void **state)

@@ -9,8 +9,8 @@
 
 #include <cmocka.h>
 
-#include "support/calls.h"
 #include "support/check.h"
+#include "support/family.h"
 #include "support/ranks.h"
 
 static const double patience_s = 30.0;
@@ -119,10 +119,10 @@ static void call_in_turn(oriel_comm *comm, int rank, void *arg)
     (void)comm;
     for (unsigned i = 0; i < CALLS * GROUPS; i++) {
         oriel_group *group = many->groups[values_mix(i, 5) % GROUPS];
-        test_call call = call_random(i, 20000);
+        family_call call = family_random_of(ORIEL_KIND_ALL_REDUCE, i, 20000);
 
         if (oriel_group_index(group, rank) >= 0)
-            call_check(group, rank, &call);
+            family_check(group, rank, &call);
     }
 }
 
@@ -130,7 +130,7 @@ static void call_in_turn(oriel_comm *comm, int rank, void *arg)
 static void call_at_once(oriel_comm *comm, int rank, void *arg)
 {
     const struct many *many = arg;
-    test_flight flights[GROUPS];
+    family_flight flights[GROUPS];
 
     (void)comm;
     for (unsigned round = 0; round < CALLS; round++) {
@@ -139,16 +139,17 @@ static void call_at_once(oriel_comm *comm, int rank, void *arg)
 
         for (int i = 0; i < GROUPS; i++) {
             int g = (i * 5 + 7 * rank + (int)round) % GROUPS;
-            test_call call = call_random(round * GROUPS + (unsigned)g, 20000);
+            family_call call =
+                family_random_of(ORIEL_KIND_ALL_REDUCE, round * GROUPS + (unsigned)g, 20000);
 
             if (oriel_group_index(many->groups[g], rank) < 0)
                 continue;
-            flight_start(&flights[g], many->groups[g], rank, &call);
+            family_start(&flights[g], many->groups[g], rank, &call);
             pending[left++] = g;
         }
         while (left > 0) {
             for (int i = 0; i < left; i++) {
-                if (flight_test(&flights[pending[i]]))
+                if (family_test(&flights[pending[i]]))
                     pending[i--] = pending[--left];
             }
         }
@@ -193,20 +194,28 @@ static void test_groups_at_once(void **state)
 static void opposite(oriel_comm *comm, int rank, void *arg)
 {
     oriel_group **groups = arg;
-    test_call calls[2] = {{.dtype = ORIEL_F32, .op = ORIEL_SUM, .count = 10, .seed = 1},
-                          {.dtype = ORIEL_S16, .op = ORIEL_MAX, .count = 99, .seed = 2}};
+    family_call calls[2] = {{.kind = ORIEL_KIND_ALL_REDUCE,
+                             .dtype = ORIEL_F32,
+                             .op = ORIEL_SUM,
+                             .count = 10,
+                             .seed = 1},
+                            {.kind = ORIEL_KIND_ALL_REDUCE,
+                             .dtype = ORIEL_S16,
+                             .op = ORIEL_MAX,
+                             .count = 99,
+                             .seed = 2}};
     int first = rank % 2;
 
     (void)comm;
     for (int i = 0; i < 50; i++) {
-        test_flight flights[2];
+        family_flight flights[2];
         int done[2] = {0, 0};
 
-        flight_start(&flights[first], groups[first], rank, &calls[first]);
-        flight_start(&flights[!first], groups[!first], rank, &calls[!first]);
+        family_start(&flights[first], groups[first], rank, &calls[first]);
+        family_start(&flights[!first], groups[!first], rank, &calls[!first]);
         while (!done[0] || !done[1]) {
             for (int g = 0; g < 2; g++)
-                done[g] = done[g] || flight_test(&flights[g]);
+                done[g] = done[g] || family_test(&flights[g]);
         }
     }
 }

@@ -10,8 +10,8 @@
 
 #include <cmocka.h>
 
-#include "support/calls.h"
 #include "support/check.h"
+#include "support/family.h"
 #include "support/ranks.h"
 
 static const double patience_s = 10.0;
@@ -105,7 +105,8 @@ static void next_to_each_other(oriel_comm *comm, int rank, void *arg)
 /* Wrong calls send nothing and count for nothing: the right ones still match. */
 static void wrong_then_right(oriel_comm *comm, int rank, void *arg)
 {
-    test_call call = {.dtype = ORIEL_S32, .op = ORIEL_SUM, .count = 9};
+    family_call call = {
+        .kind = ORIEL_KIND_ALL_REDUCE, .dtype = ORIEL_S32, .op = ORIEL_SUM, .count = 9};
     int x = 0;
 
     (void)arg;
@@ -114,7 +115,7 @@ static void wrong_then_right(oriel_comm *comm, int rank, void *arg)
             CHECK_IS(ORIEL_ERR_INVALID, oriel_all_reduce(oriel_comm_world(comm), rank, &x, &x, 1,
                                                          ORIEL_S32, (oriel_redop)99));
         call.seed = (unsigned)i;
-        call_check(oriel_comm_world(comm), rank, &call);
+        family_check(oriel_comm_world(comm), rank, &call);
     }
     CHECK_OK(oriel_comm_check(comm));
 }
@@ -159,17 +160,18 @@ static void shuffle(int *order, int n, uint64_t seed)
 static void wait_shuffled(oriel_comm *comm, int rank, void *arg)
 {
     const size_t *max_bytes = arg;
-    test_flight flights[FLIGHTS];
+    family_flight flights[FLIGHTS];
     int order[FLIGHTS];
 
     for (unsigned round = 0; round < 20; round++) {
         for (unsigned i = 0; i < FLIGHTS; i++) {
-            test_call call = call_random(round * FLIGHTS + i, *max_bytes);
-            flight_start(&flights[i], oriel_comm_world(comm), rank, &call);
+            family_call call =
+                family_random_of(ORIEL_KIND_ALL_REDUCE, round * FLIGHTS + i, *max_bytes);
+            family_start(&flights[i], oriel_comm_world(comm), rank, &call);
         }
         shuffle(order, FLIGHTS, round * 64 + (unsigned)rank);
         for (int i = 0; i < FLIGHTS; i++)
-            flight_wait(&flights[order[i]]);
+            family_wait(&flights[order[i]]);
     }
 }
 
@@ -200,20 +202,21 @@ static void test_wait_with_little_room(void **state)
 static void poll_shuffled(oriel_comm *comm, int rank, void *arg)
 {
     const size_t *max_bytes = arg;
-    test_flight flights[FLIGHTS];
+    family_flight flights[FLIGHTS];
     int order[FLIGHTS];
 
     for (unsigned round = 0; round < 20; round++) {
         int left = FLIGHTS;
 
         for (unsigned i = 0; i < FLIGHTS; i++) {
-            test_call call = call_random(round * FLIGHTS + i, *max_bytes);
-            flight_start(&flights[i], oriel_comm_world(comm), rank, &call);
+            family_call call =
+                family_random_of(ORIEL_KIND_ALL_REDUCE, round * FLIGHTS + i, *max_bytes);
+            family_start(&flights[i], oriel_comm_world(comm), rank, &call);
         }
         shuffle(order, FLIGHTS, round * 64 + (unsigned)rank);
         while (left > 0) {
             for (int i = 0; i < left; i++) {
-                if (flight_test(&flights[order[i]]))
+                if (family_test(&flights[order[i]]))
                     order[i--] = order[--left];
             }
         }
@@ -233,19 +236,19 @@ static void test_poll_in_any_order(void **state)
 static void test_one_thread_for_all(void **state)
 {
     oriel_comm *comm = ranks_comm(4, patience_s, "ORIEL_DIRECT", "0", "ORIEL_CHUNK", "1K", NULL);
-    test_flight flights[4];
+    family_flight flights[4];
 
     (void)state;
     for (unsigned seed = 0; seed < 60; seed++) {
-        test_call call = call_random(seed, 50000);
+        family_call call = family_random_of(ORIEL_KIND_ALL_REDUCE, seed, 50000);
         int done[4] = {0};
         int left = 4;
 
         for (int r = 0; r < 4; r++)
-            flight_start(&flights[r], oriel_comm_world(comm), r, &call);
+            family_start(&flights[r], oriel_comm_world(comm), r, &call);
         for (int r = 0; left > 0; r = (r + 1) % 4) {
             if (!done[r])
-                left -= done[r] = flight_test(&flights[r]);
+                left -= done[r] = family_test(&flights[r]);
         }
     }
     assert_int_equal(oriel_comm_destroy(comm), ORIEL_OK);
