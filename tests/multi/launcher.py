@@ -16,7 +16,7 @@ import uuid
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-LIMIT = 60  # seconds; no test needs more than a few
+LIMIT = 60  # seconds: a hang needs an end; no test needs more than a few
 
 
 def find_command():
@@ -43,18 +43,19 @@ def marked_processes(mark):
     return found
 
 
-def marked_processes_of(count, mark, seconds=10):
-    """Those with the mark, once there are `count` of them."""
-    deadline = time.monotonic() + seconds
-    while len(found := marked_processes(mark)) != count:
-        assert time.monotonic() < deadline, f"{len(found)} processes, not {count}: {found}"
+def marked_process_named(name, mark):
+    """The one with the mark that has taken this name, once it has."""
+    deadline = time.monotonic() + LIMIT
+    while not (found := [pid for pid, comm in marked_processes(mark) if comm == name]):
+        assert time.monotonic() < deadline, f"no {name}: {marked_processes(mark)}"
         time.sleep(0.01)
-    return found
+    (pid,) = found
+    return pid
 
 
-def wait_for_end(pidfds, seconds=10):
+def wait_for_end(pidfds):
     """Waits until every process behind the descriptors has ended."""
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + LIMIT
     for fd in pidfds:
         ready = select.select([fd], [], [], max(0, deadline - time.monotonic()))[0]
         assert ready, "a process is still alive"
