@@ -28,7 +28,7 @@ int main(void)
     oriel_window *window = NULL;
     oriel_status st = ORIEL_OK;
     unsigned i = 0;
-    double limit;
+    double begun;
 
     printf("ready\n");
     fflush(stdout);
@@ -37,9 +37,10 @@ int main(void)
     printf("failed %.6f meeting %u %s %s\n", oriel_now(), i, oriel_status_name(st),
            oriel_last_error());
     /* A fetch from a dead process may fail before its death is known. */
-    limit = oriel_now() + 3.0;
+    begun = oriel_now();
     while (oriel_comm_check(comm) == ORIEL_OK)
-        CHECK(oriel_now() < limit, "the comm is not revoked");
+        CHECK(oriel_now() < begun + 60.0, "the comm is not revoked");
+    printf("told after %.3f s\n", oriel_now() - begun);
     CHECK_OK(oriel_comm_destroy(comm));
     resources_check(before, "at the end");
     printf("clean\n");

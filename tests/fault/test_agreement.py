@@ -32,9 +32,13 @@ def test_one_comes_around_the_deadline(processes, record_property):
 
 @pytest.mark.parametrize("operation", job.OPERATIONS)
 def test_late_process(operation):
-    job.check(3, "late_process", 10, operation)
+    variants = [(10, {})]
     if operation != "barrier":
-        job.check(3, "late_process", 100000, operation, chunk="1K", staging="256K")
+        variants.append((100000, {"chunk": "1K", "staging": "256K"}))
+    for count, options in variants:
+        text = job.check(3, "late_process", count, operation, **options).text
+        job.check_told(text, 2, 3.5)  # their deadline is 0.5 s
+        job.check_told(text, 1, 0.5, "refused")  # the late one, without one of its own
 
 
 def test_different_calls():
@@ -50,8 +54,9 @@ def test_one_never_comes_to_a_meeting(where):
     ]
     try:
         for p in (0, 2):
-            status, text = processes[p].wait(30)
+            status, text = processes[p].wait()
             assert status == 0, text
+            job.check_told(text, 1, 5.3)  # the deadline is 0.3 s
             assert re.search("^ORIEL_ERR_TIMEOUT .*process 1", text, re.M), text
             assert where == "destroy" or "then ORIEL_ERR_REVOKED" in text, text
     finally:

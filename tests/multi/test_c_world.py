@@ -55,7 +55,7 @@ def test_64_processes(record_property):
     seconds = time.monotonic() - begun
     assert len(output.lines()) == 64
     record_property("seconds", round(seconds, 2))
-    assert seconds < 30
+    assert seconds < 30 * job.slowness()
 
 
 @pytest.mark.parametrize("arenas", [("1M", "64M"), ("64M", "1M")])
@@ -114,11 +114,11 @@ def test_wrong_secret(kind):
     """The one without the secret is refused at once; those with it wait for it."""
     store = job.fresh_store() if kind == "unix" else f"127.0.0.1:{free_port()}"
     right = start_all(2, store, SECRET, ids=[0], init_timeout=3)
-    wrong = start_all(2, store, "a guess", ids=[1], init_timeout=20)
+    wrong = start_all(2, store, "a guess", ids=[1])
     begun = time.monotonic()
     (line,) = results(wrong)
     assert line.startswith("ORIEL_ERR_AUTH") and "ORIEL_SECRET" in line
-    assert time.monotonic() - begun < 10
+    assert time.monotonic() - begun < 10 * job.slowness()
     (line,) = results(right)
     assert line.startswith("ORIEL_ERR_TIMEOUT") and "process 1" in line
 
@@ -137,7 +137,7 @@ def test_one_process_missing():
     """All who came are told in time who did not."""
     begun = time.monotonic()
     lines = results(start_all(4, job.fresh_store(), ids=[0, 1, 3], init_timeout=3))
-    assert time.monotonic() - begun < 15
+    assert time.monotonic() - begun < 15 * job.slowness()
     for line in lines:
         assert line.startswith("ORIEL_ERR_TIMEOUT") and "process 2" in line, lines
 
@@ -150,9 +150,7 @@ def test_lead_missing():
 def test_counts_differ():
     """num_processes is 2 on one and 3 on another."""
     store = job.fresh_store()
-    processes = start_all(2, store, ids=[0], init_timeout=2) + start_all(
-        3, store, ids=[1], init_timeout=2
-    )
+    processes = start_all(2, store, ids=[0]) + start_all(3, store, ids=[1])
     for line in results(processes):
         assert re.match("ORIEL_ERR_MISMATCH .*num_processes is 2 .* 3 ", line), line
 
@@ -170,7 +168,7 @@ def test_some_too_many():
     """Processes 2 to 4 of 5 meet a job of 2: they fail, the job does not."""
     store = job.fresh_store()
     lead = start_all(2, store, ids=[0])
-    strangers = start_all(5, store, ids=[2, 3, 4], init_timeout=3)
+    strangers = start_all(5, store, ids=[2, 3, 4])
     wait_for_connections(store, 4)
     assert results(lead + start_all(2, store, ids=[1])) == ["ORIEL_OK"] * 2
     for line in results(strangers):

@@ -304,10 +304,11 @@ def test_another_user_cannot_join(tmp_path):
     name = name_of(number)
     first = srun(2, number, ids=[0])
     wait_for(name)
-    env = environment(step(1, 2, number), init_timeout=0.5)
     alone, sent = (
-        Started([program, *words], env, user=NOBODY).line()
-        for words in ([], ["", "", f"unix:{name}"])
+        Started(
+            [program, *words], environment(step(1, 2, number), init_timeout=limit), user=NOBODY
+        ).line()
+        for words, limit in (([], 0.5), (["", "", f"unix:{name}"], 60))
     )
     assert alone.startswith(f"ORIEL_ERR_TIMEOUT store at unix:@oriel-{NOBODY}-srun-")
     assert sent.startswith("ORIEL_ERR_AUTH") and f"user 0, not of user {NOBODY}" in sent

@@ -65,6 +65,23 @@ class Output:
         return re.findall(rf"^\[{tag}\] (.*)$", self.text, re.M)
 
 
+def slowness():
+    """How many times longer than alone a process takes here at the moment: the real time of a
+    computation by its CPU time, 1 at least. Times that are promises, as "told within 3 s", are
+    those of a machine with a core for who is told: tests allow so many times as much."""
+    begun, cpu = time.monotonic(), time.thread_time()
+    while time.thread_time() - cpu < 0.03:
+        pass
+    return max(1.0, (time.monotonic() - begun) / (time.thread_time() - cpu))
+
+
+def check_told(text, times, within, word="told"):
+    """The `times` lines "told after T s" of processes, each in time."""
+    told = [float(seconds) for seconds in re.findall(rf"{word} after ([\d.]+) s", text)]
+    assert len(told) == times, text
+    assert max(told) < within * slowness(), text
+
+
 def end_group(child):
     try:
         os.killpg(child.pid, signal.SIGKILL)

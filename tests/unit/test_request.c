@@ -14,7 +14,7 @@
 #include "support/family.h"
 #include "support/ranks.h"
 
-static const double patience_s = 10.0;
+static const double patience_s = 60.0;
 
 /* ---- wrong arguments ------------------------------------------------------------- */
 
