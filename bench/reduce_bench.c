@@ -7,7 +7,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "ops/reduce_kernels.h"
+#include "ops/reduce/kernels.h"
 
 #define MAX_SOURCES 16
 #define TRIALS      9

@@ -11,5 +11,5 @@ foreach(name ${FILES})
     string(APPEND table "    {\"${name}\", text${k}},\n")
     math(EXPR k "${k} + 1")
 endforeach()
-file(WRITE ${OUT} "#include \"core/embedded.h\"\n\n${arrays}
+file(WRITE ${OUT} "#include \"core/device/embedded.h\"\n\n${arrays}
 const oriel_embedded oriel_embedded_files[] = {\n${table}    {0},\n};\n")

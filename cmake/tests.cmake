@@ -8,7 +8,7 @@
 # Exit code 77 is a skip; the program prints the reason.
 
 # What they share: tests/support/*.c, included as "support/x.h".
-file(GLOB support_sources CONFIGURE_DEPENDS tests/support/*.c)
+file(GLOB_RECURSE support_sources CONFIGURE_DEPENDS tests/support/*.c)
 if(support_sources)
     add_library(oriel_test_support STATIC ${support_sources})
     target_link_libraries(oriel_test_support PUBLIC oriel_core)
@@ -67,7 +67,7 @@ if(ORIEL_TESTS)
 
     find_path(CMOCKA_INCLUDE_DIR cmocka.h)
     find_library(CMOCKA_LIBRARY cmocka)
-    file(GLOB unit_sources CONFIGURE_DEPENDS tests/unit/test_*.c)
+    file(GLOB_RECURSE unit_sources CONFIGURE_DEPENDS tests/unit/test_*.c)
     if(CMOCKA_INCLUDE_DIR AND CMOCKA_LIBRARY)
         foreach(source ${unit_sources})
             get_filename_component(name ${source} NAME_WE)
@@ -81,9 +81,10 @@ if(ORIEL_TESTS)
         message(STATUS "cmocka was not found: the unit tests are left out (libcmocka-dev)")
     endif()
 
-    # For tests/gpu/abi.c alone, which skips without it.
+    # For tests/gpu/c/abi.c alone, which skips without it.
     find_path(CUDA_INCLUDE_DIR cuda.h HINTS /usr/local/cuda/include)
-    file(GLOB program_sources CONFIGURE_DEPENDS tests/multi/*.c tests/fault/*.c tests/gpu/*.c)
+    file(GLOB program_sources CONFIGURE_DEPENDS
+        tests/multi/programs/*.c tests/fault/*.c tests/gpu/c/*.c)
     foreach(source ${program_sources})
         get_filename_component(name ${source} NAME_WE)
         oriel_test_program(${source})

@@ -71,7 +71,7 @@ def prototypes(code):
 def python_signatures():
     """name: parameters, of the functions of the package."""
     found = {}
-    for path in sorted((ROOT / "python" / "oriel").glob("_*.py")):
+    for path in sorted((ROOT / "python" / "oriel").rglob("*.py")):
         for node in ast.parse(path.read_text()).body:
             if isinstance(node, ast.FunctionDef) and f"oriel.{node.name}" in python_names():
                 found[node.name] = ast.unparse(node.args)

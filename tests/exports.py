@@ -18,7 +18,10 @@ def declared():
     for path in [
         *(ROOT / "include").rglob("*.h"),
         ROOT / "src" / "ffi" / "ffi.h",
-        *(ROOT / "src" / "core" / name for name in ("store.h", "launcher.h", "comm.h")),
+        *(
+            ROOT / "src" / "core" / name
+            for name in ("store/store.h", "start/launcher.h", "world/comm.h")
+        ),
     ]:
         text = re.sub(r"/\*.*?\*/", " ", path.read_text(), flags=re.S)
         names |= set(DECLARED.findall(text))

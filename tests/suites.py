@@ -479,7 +479,7 @@ int main(void) { return strcmp(oriel_version(), ORIEL_VERSION_STRING) != 0; }
 KERNEL = """import oriel, pathlib, sys
 kernels = oriel.kernel(sys.argv[1])
 site = pathlib.Path(sys.argv[2]).resolve()
-assert oriel._source.include_folder().is_relative_to(site)
+assert oriel._compile.source.include_folder().is_relative_to(site)
 print(kernels)
 """
 

@@ -7,8 +7,8 @@
 #include <string.h>
 
 #include "base/config.h"
-#include "core/launcher.h"
-#include "core/trace.h"
+#include "core/start/launcher.h"
+#include "core/world/trace.h"
 #include "oriel/oriel.h"
 
 #ifndef ORIEL_BUILD_FLAGS

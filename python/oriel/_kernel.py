@@ -10,7 +10,9 @@ import numpy as np
 from jax import lax
 from jax.interpreters import mlir
 
-from oriel import _build, _compat, _lib, _primitive, _source, _world
+from oriel import _compat, _lib, _primitive, _world
+from oriel._compile import build as _build
+from oriel._compile import source as _source
 from oriel._primitive import Operation
 
 _operation = Operation("kernel", multiple_results=True)

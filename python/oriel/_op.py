@@ -16,7 +16,7 @@ from oriel import _lib, _primitive
 from oriel._kernel import Function, as_numbers, is_list_of_shapes
 from oriel._lib import OrielError, Status
 
-# As in oriel/op.h and src/ops/kernel.h.
+# As in oriel/op.h and src/ops/kernel/kernel.h.
 _INTEGER, _REAL, _STRING = range(3)
 _MOST_BUFFERS, _MOST_ATTRIBUTES, _MOST_DIMENSIONS = 64, 64, 8
 

@@ -12,7 +12,8 @@ import jax
 import jaxlib
 import numpy as np
 
-from oriel import _compat, _lib, _meet, _nvrtc, _threads, _wheels
+from oriel import _compat, _lib, _meet, _threads, _wheels
+from oriel._compile import nvrtc as _nvrtc
 from oriel._lib import OrielError, Status
 
 # Seconds to wait

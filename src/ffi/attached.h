@@ -5,10 +5,10 @@
 
 #include <pthread.h>
 
-#include "core/device.h"
+#include "core/device/device.h"
 #include "ffi/ffi.h"
 #include "ffi/frame.h"
-#include "ops/engine.h"
+#include "ops/host/engine.h"
 
 enum { ATTACHED_RANKS = 1024 };
 

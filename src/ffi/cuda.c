@@ -3,13 +3,13 @@
  * initialize alone: so initialize looks for failures and at buffers, and execute passes
  * nothing on that can change while addresses do not. No stage waits for a peer, but with
  * ORIEL_SYNC=1 each execution for its own outcome, and initialize where ranks have agreed
- * before to register buffers with NCCL: see core/appoint.h. */
+ * before to register buffers with NCCL: see core/nccl/appoint.h. */
 #include <stdio.h>
 
 #include "base/config.h"
 #include "base/sys.h"
-#include "core/borrow.h"
-#include "core/nvtx.h"
+#include "core/nccl/borrow.h"
+#include "fabric/cuda/nvtx.h"
 #include "ffi/attached.h"
 #include "ffi/ffi.h"
 #include "ffi/lend.h"

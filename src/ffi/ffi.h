@@ -61,7 +61,8 @@ typedef struct oriel_ffi_cost {
     double seconds, longest;
 } oriel_ffi_cost;
 ORIEL_API void oriel_ffi_cuda_costs(oriel_ffi_cost *initialize_p, oriel_ffi_cost *execute_p);
-/* What came of XLA's communicators on the ranks of this process, for tests: see core/device.h. */
+/* What came of XLA's communicators on the ranks of this process, for tests: see
+ * core/device/device.h. */
 struct oriel_borrow_counts;
 ORIEL_API void oriel_ffi_cuda_borrowed(struct oriel_borrow_counts *borrowed_p);
 /* Copies its operand: for benchmarks, what an execution on the stream costs by itself. */

@@ -4,7 +4,7 @@
 
 #include "base/config.h"
 #include "base/log.h"
-#include "core/borrow.h"
+#include "core/nccl/borrow.h"
 #include "ffi/ffi.h"
 
 /* Of a site: it asks once whether it may ask. */

@@ -4,7 +4,7 @@
 #define ORIEL_FFI_LEND_H
 
 #include "ffi/frame.h"
-#include "fabric/nccl_library.h"
+#include "fabric/nccl/library.h"
 
 /* In the prepare stage: asks XLA for the communicator of the group, which XLA then makes if it has
  * none. Where it cannot be had the call goes on without, unless ORIEL_NCCL_COMM is xla: then it

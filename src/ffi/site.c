@@ -14,7 +14,7 @@
 
 #include "base/status.h"
 #include "base/sys.h"
-#include "core/hash.h"
+#include "base/hash.h"
 #include "ffi/ffi.h"
 #include "ffi/site.h"
 

@@ -3,9 +3,9 @@
 #ifndef ORIEL_FFI_SITE_H
 #define ORIEL_FFI_SITE_H
 
-#include "core/device_layout.h"
+#include "core/device/layout.h"
 #include "ffi/xla_abi.h"
-#include "ops/kernel.h"
+#include "ops/kernel/kernel.h"
 
 typedef struct oriel_site oriel_site;
 

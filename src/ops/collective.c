@@ -1,7 +1,7 @@
 /* The public operations: describe the call, make a request, drive it. */
 #include "base/sys.h"
-#include "ops/quick.h"
-#include "ops/request.h"
+#include "ops/host/quick.h"
+#include "ops/host/request.h"
 
 static oriel_status begin(oriel_group *group, int rank, const oriel_op *op, oriel_request *request)
 {

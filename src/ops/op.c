@@ -3,10 +3,10 @@
 #include <string.h>
 
 #include "base/copy.h"
-#include "core/hash.h"
-#include "ops/kernel.h"
-#include "ops/ragged.h"
-#include "ops/reduce.h"
+#include "base/hash.h"
+#include "ops/kernel/kernel.h"
+#include "ops/host/ragged.h"
+#include "ops/reduce/reduce.h"
 
 const oriel_op_form oriel_op_forms[ORIEL_KIND_COUNT] = {
     [ORIEL_KIND_ALL_REDUCE] = {OP_ONE, OP_ONE, 1},

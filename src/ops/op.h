@@ -4,8 +4,8 @@
 #define ORIEL_OPS_OP_H
 
 #include "base/types.h"
-#include "core/cell.h"
-#include "core/trace.h"
+#include "core/protocol/cell.h"
+#include "core/world/trace.h"
 
 typedef struct oriel_op {
     enum oriel_kind kind;

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "fabric/cuda_driver.h"
+#include "fabric/cuda/driver.h"
 
 static int setting(const char *name, int fallback)
 {

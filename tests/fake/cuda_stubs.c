@@ -1,5 +1,5 @@
 /* Every call that the library makes of the driver, doing nothing; cuda.c has what matters. */
-#include "fabric/cuda_driver.h"
+#include "fabric/cuda/driver.h"
 
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 

@@ -1,5 +1,5 @@
 /* Every call that the library makes of NCCL, doing nothing; nccl.c has what matters. */
-#include "fabric/nccl_library.h"
+#include "fabric/nccl/library.h"
 
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 

@@ -1,9 +1,9 @@
-/* A tool for NVTX that writes the ranges down, for tests/unit/test_nvtx.c. */
+/* A tool for NVTX that writes the ranges down, for tests/unit/fabric/test_nvtx.c. */
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "core/nvtx.h"
+#include "fabric/cuda/nvtx.h"
 
 char fake_nvtx_text[1024];
 

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/sys.h"
-#include "core/comm.h"
+#include "core/world/comm.h"
 #include "support/check.h"
 #include "support/family.h"
 #include "support/process.h"

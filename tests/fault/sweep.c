@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/comm.h"
+#include "core/world/comm.h"
 #include "support/check.h"
 #include "support/failing_sys.h"
 #include "support/process.h"

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/address.h"
-#include "core/store_codec.h"
+#include "core/store/address.h"
+#include "core/store/codec.h"
 
 static void require(int truth)
 {

@@ -10,7 +10,8 @@ out=${2:-.}
 [ $# -gt 2 ] && shift 2 && parts=" $* " || parts=" c sanitize jax bench "
 here=$(cd "$(dirname "$0")" && pwd)
 python=${PYTHON:-python3}
-export PYTHONPATH="$here/../../python${PYTHONPATH:+:$PYTHONPATH}"
+folder=jax # of programs that use JAX
+export PYTHONPATH="$here/../../python:$here/jax${PYTHONPATH:+:$PYTHONPATH}"
 preload= # before python, where a test needs it
 rows=$out/rows.txt
 : > "$rows"
@@ -206,7 +207,7 @@ jax() {
     name=$1
     ranks=$2
     shift 2
-    try "$name" "$build/oriel" run -n "$ranks" -- $preload "$python" "$here/$@"
+    try "$name" "$build/oriel" run -n "$ranks" -- $preload "$python" "$here/$folder/$@"
 }
 
 # jax_nccl NAME ...: the same with that NCCL in place of JAX's own, where it is named.
@@ -229,7 +230,7 @@ jax_span() {
     name=$1
     shift
     try "$name" "$build/oriel" run -n 2 -- sh "$here/as_machines.sh" 1 \
-        env LD_PRELOAD="$NCCL_LIB" NCCL_MULTI_RANK_GPU_ENABLE=1 "$python" "$here/$@"
+        env LD_PRELOAD="$NCCL_LIB" NCCL_MULTI_RANK_GPU_ENABLE=1 "$python" "$here/$folder/$@"
 }
 
 jax_part() {
@@ -320,13 +321,13 @@ random_on_cpu() {
 }
 
 killed_jax() {
-    MUST="row finalize" WANT=137 try "$1" "$build/oriel" run --grace 40 -n 3 -- "$python" "$here/jax_killed.py"
+    MUST="row finalize" WANT=137 try "$1" "$build/oriel" run --grace 40 -n 3 -- "$python" "$here/jax/jax_killed.py"
 }
 
 borrow_killed() {
     [ -n "$NCCL_LIB" ] && preload="env LD_PRELOAD=$NCCL_LIB NCCL_MULTI_RANK_GPU_ENABLE=1"
     ORIEL_NCCL_COMM=xla MUST="row finalize" WANT=137 try "$1" "$build/oriel" run --grace 40 -n 2 -- \
-        $preload "$python" "$here/jax_borrow.py" killed
+        $preload "$python" "$here/jax/jax_borrow.py" killed
     preload=
 }
 
@@ -358,6 +359,7 @@ bench_part() {
 }
 
 jax_bench_part() {
+    folder=bench
     mps_start
     LIMIT=200 jax_nccl bench_jax_2 2 jax_bench.py
     ORIEL_FABRIC=nccl jax_nccl bench_jax_nccl_2 2 jax_bench.py 20 65536 nccl

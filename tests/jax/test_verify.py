@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from oriel import __main__ as oriel_main
 from oriel import _verify
-from oriel import _verify_log as log
-from oriel._verify_worker import expected, values
+from oriel._verify import log
+from oriel._verify.worker import expected, values
 from oriel.bench import launch
-from support import PROGRAMS, find_oriel
+from support import find_oriel
 
 SYMMETRIC, USER = _verify.FLAGS
 HOPPER = {
@@ -125,7 +125,7 @@ def verify(monkeypatch, tmp_path, capsys):
         told = {"FAKE_HERE": json.dumps(here), "FAKE_LOG": str(tmp_path / "log")}
         for name, value in (told | environment).items():
             monkeypatch.setenv(name, value)
-        worker = [sys.executable, "-I", "-S", str(PROGRAMS / "fake_verify.py")]
+        worker = [sys.executable, "-I", "-S", str(Path(__file__).parent / "fake_verify.py")]
         code = _verify.main([*words, "--json", str(tmp_path / "json")], worker)
         return code, capsys.readouterr().out, json.loads((tmp_path / "json").read_text())
 

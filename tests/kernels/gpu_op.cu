@@ -1,4 +1,4 @@
-/* Host functions that tests/gpu/jax_op.py loads, built by nvcc. */
+/* Host functions that tests/gpu/jax/jax_op.py loads, built by nvcc. */
 #include <oriel/op.h>
 
 enum { THREADS = 256, BLOCKS = 64, MOST_RANKS = 64 };

@@ -1,4 +1,4 @@
-/* Functions that tests/jax/test_op.py loads. */
+/* Functions that tests/jax/kernels/test_op.py loads. */
 #include <oriel/op.h>
 
 /* Adds up all ranks' x, times `factor`, to y; the other result says what was seen. */

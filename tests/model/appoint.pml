@@ -1,4 +1,4 @@
-/* Appointments, as in src/core/appoint.c: members of a group that make the same calls and, in one
+/* Appointments, as in src/core/nccl/appoint.c: members of a group that make the same calls and, in one
  * that they have agreed on, do something together that blocks until all do it and cannot be given
  * up. Any of them may want that in any call. A member may stop making calls, and one that waits
  * may give up. Nobody may be left alone in what blocks, and all must return. */

@@ -1,4 +1,4 @@
-/* The doorbell of src/core/wait.c: two threads of one process wait for different
+/* The doorbell of src/core/world/wait.c: two threads of one process wait for different
  * things on one futex word, two ringers of other processes bring them. There is
  * no timeout here: a lost wake-up is an invalid end state.
  *

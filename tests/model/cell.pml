@@ -1,4 +1,4 @@
-/* The life of a cell, as in src/core/cell.c: enter, arrive, revoke, leave, and
+/* The life of a cell, as in src/core/protocol/cell.c: enter, arrive, revoke, leave, and
  * the comm's abort word. Included by eager.pml, staged.pml, direct.pml and pull.pml,
  * which add what happens between arrive and leave and define, before the include,
  * COMMITTED(w), BLOCK_FIELDS and block_reset(b, i). docs/protocol.md says what

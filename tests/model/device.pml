@@ -1,4 +1,4 @@
-/* Calls on GPUs, as in src/ops/cuda/device.cuh, small.cuh, large.cuh and ragged.cuh: how
+/* Calls on GPUs, as in src/ops/cuda/kernels/device.cuh, small.cuh, large.cuh and ragged.cuh: how
  * the kernels of a group meet, touch each other's buffers, fail and let go. One CTA for
  * each rank, since CTA k meets only CTAs k; way.pml has several.
  *

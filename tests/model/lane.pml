@@ -1,4 +1,4 @@
-/* The lane of a group, as in src/core/lane.c: one word per member and slot, which
+/* The lane of a group, as in src/core/protocol/lane.c: one word per member and slot, which
  * its owner alone sets to its call, one seal per slot, by which those who give up
  * and those who see all words agree, and one count of completed operations per
  * member. docs/protocol.md says what each step is for.

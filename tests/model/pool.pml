@@ -1,4 +1,4 @@
-/* Where a cell's block comes from, as in make_cell of src/core/cell.c: from the
+/* Where a cell's block comes from, as in make_cell of src/core/protocol/cell.c: from the
  * pool of the group's first member, of which others may use the lower half alone,
  * else from the pool of who makes the cell. Does a rank that is in one call always
  * get on, whatever the others wait for?

@@ -1,4 +1,4 @@
-/* Buffers that other processes map, as in src/core/register.c: an address whose memory is
+/* Buffers that other processes map, as in src/core/device/register.c: an address whose memory is
  * replaced between calls, the windows through which a peer reaches it, and a graph that
  * was captured when it meant something else. One process shows, one maps; calls never
  * wait for either. A call that goes direct must reach the memory that the address means

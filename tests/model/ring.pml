@@ -1,4 +1,4 @@
-/* Who rings in a lane (oriel_lane_look in src/core/lane.c, lane in src/ops/request.c,
+/* Who rings in a lane (oriel_lane_look in src/core/protocol/lane.c, lane in src/ops/host/request.c,
  * wait.c): an arrival is a plain store, so nobody knows that it was the last; who
  * finds the call full rings, after the fence. Where each needs one other alone, nobody
  * looks for the last: who arrives rings, and who has completed, since the others may

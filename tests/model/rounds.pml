@@ -1,4 +1,4 @@
-/* Rounds in which all processes register with NCCL, as in src/core/register_nccl.c: a call that
+/* Rounds in which all processes register with NCCL, as in src/core/nccl/register.c: a call that
  * returns when all are in it. A thread of each process makes calls of NCCL's own at the same
  * time, which return when all are in them, too; both need the process's communicators, one at
  * a time. Nobody may be in NCCL with others that never come. */

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/comm.h"
+#include "core/world/comm.h"
 #include "support/check.h"
 
 static int reduces(const family_call *call)

@@ -4,7 +4,7 @@
 #ifndef TESTS_SUPPORT_FAMILY_H
 #define TESTS_SUPPORT_FAMILY_H
 
-#include "core/trace.h"
+#include "core/world/trace.h"
 #include "support/values.h"
 
 typedef struct family_call {

@@ -2,7 +2,7 @@
 #ifndef TESTS_SUPPORT_LAUNCH_H
 #define TESTS_SUPPORT_LAUNCH_H
 
-#include "ops/kernel.h"
+#include "ops/kernel/kernel.h"
 
 typedef struct launch {
     oriel_comm *comm;

@@ -13,9 +13,9 @@
 #include <string.h>
 
 #include "base/sys.h"
-#include "core/device.h"
+#include "core/device/device.h"
 #include "ops/cuda/launch.h"
-#include "ops/reduce.h"
+#include "ops/reduce/reduce.h"
 
 /* The arena: a device_arena, frames, an oriel_gin, then buffers. */
 enum { FRAMES_AT = 4096, BUFFERS_AT = 4 << 20, LINE = 256 };

@@ -1,11 +1,11 @@
 #include "ops/cuda/launch.h"
 
-#include "core/device.h"
-#include "core/hash.h"
-#include "core/lane.h"
-#include "core/nvtx.h"
+#include "core/device/device.h"
+#include "base/hash.h"
+#include "core/protocol/lane.h"
+#include "fabric/cuda/nvtx.h"
 #include "ops/cuda/variant.h"
-#include "ops/reduce.h"
+#include "ops/reduce/reduce.h"
 
 enum {
     LEAST_TILE = 8 << 10,

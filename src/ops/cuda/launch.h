@@ -2,8 +2,8 @@
 #ifndef ORIEL_OPS_CUDA_LAUNCH_H
 #define ORIEL_OPS_CUDA_LAUNCH_H
 
-#include "core/device.h"
-#include "ops/kernel.h"
+#include "core/device/device.h"
+#include "ops/kernel/kernel.h"
 #include "ops/op.h"
 
 /* Checks the call, chooses the kernel and its grid, and launches. Returns at once; no
@@ -61,7 +61,7 @@ oriel_status oriel_op_on_prepare(oriel_group *group, int rank, oriel_kernel_call
 oriel_status oriel_op_on_launch(oriel_group *group, int rank, oriel_kernel_call *call,
                                 void *stream);
 /* In the rank's context: a meeting of all who have come to `step` of the same call (see
- * core/device.h); and what poisons a result if the rank has failed by then. */
+ * core/device/device.h); and what poisons a result if the rank has failed by then. */
 oriel_status oriel_launch_step(oriel_group *group, int rank, oriel_kernel_call *call, int step,
                                void *stream);
 oriel_status oriel_launch_verdict(oriel_group *group, int rank, oriel_kernel_call *call,

@@ -12,9 +12,9 @@
 #include <stdio.h>
 
 #include "base/sys.h"
-#include "core/device.h"
+#include "core/device/device.h"
 #include "ops/cuda/launch.h"
-#include "ops/host_op.h"
+#include "ops/kernel/host_op.h"
 
 /* In the arena, behind what kernels keep there: see kernel_on.c. */
 enum { BUFFERS_AT = 4 << 20, LINE = 256 };

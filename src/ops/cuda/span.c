@@ -2,13 +2,13 @@
  *   each member's record to its neighbour: all ask for the same
  *   the data, in exchanges of NCCL's and calls of the machine's own members (span_ops.c)
  *   a verdict: the result is poisoned if anything failed
- * NCCL has no deadline: the watch thread has (core/nccl.c). The host waits for nobody, but
+ * NCCL has no deadline: the watch thread has (core/nccl/comm.c). The host waits for nobody, but
  * for NCCL to put its work on the stream. */
 #include "ops/cuda/span.h"
 
-#include "core/gin.h"
-#include "core/hash.h"
-#include "core/nvtx.h"
+#include "core/nccl/gin.h"
+#include "base/hash.h"
+#include "fabric/cuda/nvtx.h"
 
 /* In the arena, behind what kernels keep there: see kernel_on.c. Calls of a rank are in order,
  * so one arena serves all. */

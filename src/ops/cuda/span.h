@@ -7,7 +7,7 @@
 #ifndef ORIEL_OPS_CUDA_SPAN_H
 #define ORIEL_OPS_CUDA_SPAN_H
 
-#include "core/nccl.h"
+#include "core/nccl/comm.h"
 #include "ops/cuda/launch.h"
 
 typedef struct oriel_span {

@@ -4,7 +4,7 @@
  * members have no table of rows and columns, that is group order throughout. */
 #include "ops/cuda/span.h"
 
-#include "ops/reduce.h"
+#include "ops/reduce/reduce.h"
 
 enum { REDUCE_STEP = DEVICE_THREADS * 16 * 4, PICK_TILE = 32 << 10 };
 

@@ -1,9 +1,9 @@
 #include "ops/cuda/variant.h"
 
-#include "core/multicast.h"
-#include "core/borrow.h"
-#include "core/nccl_ways.h"
-#include "ops/reduce.h"
+#include "core/device/multicast.h"
+#include "core/nccl/borrow.h"
+#include "core/nccl/via.h"
+#include "ops/reduce/reduce.h"
 
 /* ---- what multimem can do ----------------------------------------------------------------- */
 

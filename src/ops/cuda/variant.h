@@ -3,7 +3,7 @@
 #ifndef ORIEL_OPS_CUDA_VARIANT_H
 #define ORIEL_OPS_CUDA_VARIANT_H
 
-#include "core/device.h"
+#include "core/device/device.h"
 #include "ops/op.h"
 
 /* Replaces what the caller named by what it comes to on `stream`: ORIEL_VIA_AUTO where that is the

@@ -1,0 +1,1 @@
+"""From a kernel's source to code for the CPU or a GPU."""

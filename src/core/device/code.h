@@ -1,0 +1,33 @@
+/* The kernels of a device: compiled by NVRTC for its architecture when a process first
+ * needs them, kept on disk by content and compiler, loaded whole. Loading later could deadlock: it
+ * may wait for kernels of the context, and those for the rank that loads. */
+#ifndef ORIEL_CORE_DEVICE_CODE_H
+#define ORIEL_CORE_DEVICE_CODE_H
+
+#include "fabric/cuda/memory.h"
+
+/* Small calls, the larger ones among them, and large calls; what several machines have sent. */
+enum device_family { DEVICE_SMALL, DEVICE_WIDE, DEVICE_LARGE, DEVICE_SPAN, DEVICE_FAMILIES };
+
+typedef struct oriel_device_code {
+    cu_function copy[DEVICE_FAMILIES];
+    cu_function ragged;
+    cu_function begin, end;         /* of a person's kernel ... */
+    cu_function far_begin, far_end; /* ... on a group that spans machines */
+    cu_function meet, judge;        /* before and after a call of another library */
+    cu_function span_begin, span_compare, span_pick;
+    /* NULL: the family has none for this dtype, or the kernel of another serves. */
+    cu_function reduce[DEVICE_FAMILIES][ORIEL_DTYPE_COUNT][ORIEL_REDOP_COUNT];
+} oriel_device_code;
+
+/* Local: stays loaded for the life of the process. */
+oriel_status oriel_device_code_load(const oriel_gpu *gpu, const oriel_device_code **code_p);
+
+enum { DEVICE_PARTS = 7 };
+/* Compiles one part, without any device. *cubin_p is the caller's to release. */
+oriel_status oriel_device_code_compile(int part, int arch, void **cubin_p, size_t *bytes_p);
+/* The file that keeps it, by everything it depends on. `version` of NVRTC; "": the last that
+ * was made, for a process that finds no NVRTC. */
+void oriel_device_code_name(int part, int arch, const char *version, char *path, size_t len);
+
+#endif

@@ -1,0 +1,567 @@
+#include "core/device/device.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/config.h"
+#include "base/sys.h"
+#include "core/world/names.h"
+#include "core/nccl/comm.h"
+#include "fabric/cuda/nvtx.h"
+#include "core/world/trace.h"
+#include "fabric/port.h"
+#include "oriel/kernel_types.h"
+
+/* Up to MANY_RANKS slots are cheap enough to be large. */
+enum { ALIGN = 1 << 16, REPORT_BYTES = 1 << 10, MANY_RANKS = 8, NCCL_SMS = 32 };
+_Static_assert(sizeof(device_report) <= REPORT_BYTES, "a report has a place of its own");
+
+/* ---- what the ranks show each other --------------------------------------------------- */
+
+/* Ranks of the world on a GPU. */
+static int ranks_on(const oriel_comm *comm, const void *uuid)
+{
+    const heap_rank *ranks = comm->heap.ranks;
+    int n = 0;
+
+    for (int r = 0; r < comm->size; r++)
+        n += memcmp(ranks[r].gpu, uuid, sizeof ranks[r].gpu) == 0;
+    return n;
+}
+
+static int fellows(const oriel_comm *comm, int rank)
+{
+    return ranks_on(comm, comm->heap.ranks[rank].gpu);
+}
+
+/* What a GPU's ranks take when nothing is asked for: one CTA on each multiprocessor, so that two
+ * comms, or one beside other kernels, fit as well. NCCL's kernels, which may overlap with ours,
+ * need whole multiprocessors, up to 32 of them: a rank with a GPU of its own leaves those alone.
+ * Ranks that share one would need to leave 32 each. */
+static int default_ctas(int sms, int ranks)
+{
+    return ranks == 1 && sms > 2 * NCCL_SMS ? sms - NCCL_SMS : sms;
+}
+
+/* The same on all: CTAs of a kernel, such that those of all ranks of a GPU are resident
+ * together: `most` of them fit on a multiprocessor. */
+static int count_ctas(const oriel_comm *comm, enum oriel_option_id option, int most)
+{
+    int asked = (int)oriel_config_number(option);
+    int ctas = DEVICE_CTAS;
+
+    for (int r = 0; r < comm->size; r++) {
+        int sms = comm->heap.ranks[r].sms;
+        int ranks = fellows(comm, r);
+        int all = asked == 0 ? default_ctas(sms, ranks) : asked < most * sms ? asked : most * sms;
+
+        ctas = all / ranks < ctas ? all / ranks : ctas;
+    }
+    return ctas > 0 ? ctas : 1;
+}
+
+static uint64_t round_up(uint64_t value)
+{
+    return (value + ALIGN - 1) / ALIGN * ALIGN;
+}
+
+static uint64_t plan_heap(oriel_devices *devices, int size)
+{
+    uint32_t lines = size <= MANY_RANKS ? DEVICE_SMALL_LINES : 1;
+    uint64_t slots = 2ull * (uint64_t)size * DEVICE_SMALL_CTAS * lines * DEVICE_THREADS * 16;
+
+    devices->slot_lines = lines;
+    devices->slots_at = round_up(sizeof(device_table));
+    devices->ragged_at = round_up(devices->slots_at + slots);
+    devices->arena_at =
+        round_up(devices->ragged_at + (uint64_t)size * (DEVICE_SLICES + 1) * sizeof(device_slice));
+    devices->arena_bytes = (size_t)oriel_config_number(ORIEL_OPT_GPU_ARENA);
+    devices->stage_at = round_up(devices->arena_at + devices->arena_bytes);
+    return devices->stage_at + (uint64_t)oriel_config_number(ORIEL_OPT_GPU_STAGE);
+}
+
+/* Options that lay out the heap or say how many CTAs meet. */
+static const enum oriel_option_id common_options[HEAP_GPU_OPTIONS] = {
+    ORIEL_OPT_GPU_CTAS, ORIEL_OPT_GPU_KERNEL_CTAS, ORIEL_OPT_GPU_STAGE, ORIEL_OPT_GPU_ARENA,
+    ORIEL_OPT_FABRIC,   ORIEL_OPT_NCCL_COMM,       ORIEL_OPT_GIN};
+
+static void show_options(const oriel_comm *comm, heap_rank *shown)
+{
+    for (int i = 0; i < HEAP_GPU_OPTIONS; i++)
+        shown->gpu_options[i] = common_options[i] == ORIEL_OPT_FABRIC
+                                    ? (uint64_t)comm->wants_nccl
+                                    : (uint64_t)oriel_config_number(common_options[i]);
+}
+
+static void print_value(enum oriel_option_id option, uint64_t value, char *out, size_t len)
+{
+    if (option == ORIEL_OPT_FABRIC)
+        snprintf(out, len, "%s", value ? "nccl" : "cuda");
+    else if (oriel_config_choice(option, (int)value) != NULL)
+        snprintf(out, len, "%s", oriel_config_choice(option, (int)value));
+    else
+        snprintf(out, len, "%llu", (unsigned long long)value);
+}
+
+static oriel_status check_options(const oriel_comm *comm)
+{
+    const heap_rank *own = &comm->heap.ranks[comm->first_rank];
+
+    for (int i = 0; i < HEAP_GPU_OPTIONS; i++) {
+        for (int r = 0; r < comm->size; r++) {
+            const heap_rank *other = &comm->heap.ranks[r];
+            char mine[24], theirs[24];
+            oriel_option option;
+
+            if (other->gpu_options[i] == own->gpu_options[i])
+                continue;
+            oriel_option_get(common_options[i], &option);
+            print_value(common_options[i], own->gpu_options[i], mine, sizeof mine);
+            print_value(common_options[i], other->gpu_options[i], theirs, sizeof theirs);
+            return oriel_fail(ORIEL_ERR_MISMATCH,
+                              "%s is %s on rank %d and %s on rank %d: set it alike on all",
+                              option.name, mine, comm->first_rank, theirs, r);
+        }
+    }
+    return ORIEL_OK;
+}
+
+/* ---- preparing ------------------------------------------------------------------------ */
+
+/* The entry of the GPU `ordinal`, opened at first use. */
+static oriel_status use_gpu(oriel_devices *devices, int ordinal, const oriel_gpu **gpu_p)
+{
+    oriel_status st;
+
+    for (int i = 0; i < devices->num_gpus; i++) {
+        if (devices->gpus[i].ordinal == ordinal) {
+            *gpu_p = &devices->gpus[i];
+            return ORIEL_OK;
+        }
+    }
+    st = oriel_cuda_gpu_open(ordinal, &devices->gpus[devices->num_gpus]);
+    if (st == ORIEL_OK)
+        *gpu_p = &devices->gpus[devices->num_gpus++];
+    return st;
+}
+
+static oriel_status make_reports(oriel_devices *devices)
+{
+    const oriel_gpu *gpu = devices->ranks[0].gpu;
+    cu_context back;
+    oriel_status st;
+
+    oriel_cu->context_push(gpu->context);
+    st = oriel_cuda_check(oriel_cu->host_alloc(&devices->reports,
+                                               (size_t)devices->num_ranks * REPORT_BYTES,
+                                               CU_HOST_PORTABLE | CU_HOST_DEVICE_MAP),
+                          "allocating host memory for devices");
+    oriel_cu->context_pop(&back);
+    if (st != ORIEL_OK)
+        return st;
+    memset(devices->reports, 0, (size_t)devices->num_ranks * REPORT_BYTES);
+    for (int i = 0; i < devices->num_ranks; i++)
+        devices->ranks[i].report =
+            (device_report *)(void *)((char *)devices->reports + (size_t)i * REPORT_BYTES);
+    return ORIEL_OK;
+}
+
+/* What the rank's kernels look for in its table. */
+static oriel_status fill_table(const oriel_comm *comm, oriel_device_rank *rank)
+{
+    uint64_t words[2] = {(uint64_t)(comm->timeout * 1e9), 0};
+    cu_context back;
+    cu_ptr report = 0;
+    oriel_status st;
+
+    oriel_cu->context_push(rank->gpu->context);
+    st = oriel_cuda_check(oriel_cu->host_pointer(&report, rank->report, 0),
+                          "mapping host memory for a device");
+    oriel_cu->context_pop(&back);
+    words[1] = rank->report_at = report;
+    if (st == ORIEL_OK)
+        st = oriel_cuda_write(rank->gpu, rank->heap.base + offsetof(device_table, timeout_ns),
+                              words, sizeof words);
+    return st;
+}
+
+/* All ranks of a process have the same addresses. */
+static void see_heap(oriel_devices *devices, int rank, cu_ptr base)
+{
+    for (int i = 0; i < devices->num_ranks; i++)
+        devices->ranks[i].heaps[rank] = base;
+}
+
+static oriel_status make_heap(const oriel_comm *comm, oriel_device_rank *rank)
+{
+    size_t bytes = plan_heap(comm->devices, comm->size);
+    const nccl_library *nccl;
+    oriel_status st;
+
+    if (!comm->wants_nccl)
+        return oriel_cuda_memory_create(rank->gpu, bytes, &rank->heap);
+    st = oriel_nccl_open(&nccl);
+    rank->heap = (oriel_cuda_memory){.bytes = bytes, .fd = -1};
+    return st == ORIEL_OK ? oriel_nccl_memory_create(nccl, rank->gpu, bytes, &rank->heap.base) : st;
+}
+
+static oriel_status prepare_rank(oriel_comm *comm, int local, int ordinal)
+{
+    oriel_devices *devices = comm->devices;
+    oriel_device_rank *rank = &devices->ranks[local];
+    heap_rank *shown = &comm->heap.ranks[comm->first_rank + local];
+    oriel_status st = use_gpu(devices, ordinal, &rank->gpu);
+
+    if (st == ORIEL_OK)
+        st = oriel_device_code_load(rank->gpu, &rank->code);
+    if (st == ORIEL_OK)
+        st = make_heap(comm, rank);
+    if (st != ORIEL_OK)
+        return st;
+    memcpy(shown->gpu, rank->gpu->uuid.bytes, sizeof shown->gpu);
+    shown->sms = rank->gpu->sms;
+    show_options(comm, shown);
+    shown->device_bytes = rank->heap.bytes;
+    see_heap(devices, comm->first_rank + local, rank->heap.base);
+    return ORIEL_OK;
+}
+
+static oriel_devices *devices_new(const oriel_comm *comm)
+{
+    oriel_devices *devices = oriel_sys_now->alloc(sizeof *devices);
+
+    if (devices == NULL)
+        return NULL;
+    devices->num_ranks = comm->local_ranks;
+    devices->gpus = oriel_sys_now->alloc((size_t)comm->local_ranks * sizeof *devices->gpus);
+    devices->ranks = oriel_sys_now->alloc((size_t)comm->local_ranks * sizeof *devices->ranks);
+    devices->mapped = oriel_sys_now->alloc((size_t)comm->size * sizeof *devices->mapped);
+    pthread_mutex_init(&devices->look_lock, NULL);
+    return devices;
+}
+
+oriel_status oriel_devices_prepare(oriel_comm *comm, const int *ordinals)
+{
+    oriel_devices *devices;
+    oriel_status st = ORIEL_OK;
+
+    if (ordinals == NULL)
+        return ORIEL_OK;
+    if (comm->wants_nccl && comm->heap.header->num_machines > 1)
+        return oriel_fail(ORIEL_ERR_UNSUPPORTED,
+                          "ORIEL_FABRIC=nccl in a world on %u machines: there the fabric is cuda "
+                          "within each machine, and NCCL is between them anyway",
+                          comm->heap.header->num_machines);
+    if (comm->size > DEVICE_RANKS)
+        return oriel_fail(ORIEL_ERR_UNSUPPORTED, "%d ranks on GPUs; at most %d are supported",
+                          comm->size, DEVICE_RANKS);
+    oriel_nvtx_open();
+    devices = devices_new(comm);
+    comm->devices = devices;
+    if (devices == NULL || devices->gpus == NULL || devices->ranks == NULL ||
+        devices->mapped == NULL)
+        return oriel_fail(ORIEL_ERR_SYSTEM, "out of memory for %d devices", comm->local_ranks);
+    for (int i = 0; i < comm->local_ranks && st == ORIEL_OK; i++)
+        st = prepare_rank(comm, i, ordinals[i]);
+    if (st == ORIEL_OK)
+        st = make_reports(devices);
+    for (int i = 0; i < comm->local_ranks && st == ORIEL_OK; i++)
+        st = fill_table(comm, &devices->ranks[i]);
+    return st;
+}
+
+/* ---- connecting ------------------------------------------------------------------------ */
+
+/* All ranks are GPUs, or none is. */
+static oriel_status check_kinds(const oriel_comm *comm, int *gpus_p)
+{
+    int cpu = -1;
+    int gpu = -1;
+
+    for (int r = 0; r < comm->size; r++) {
+        if (comm->heap.ranks[r].device_bytes > 0)
+            gpu = r;
+        else
+            cpu = r;
+    }
+    if (cpu >= 0 && gpu >= 0)
+        return oriel_fail(ORIEL_ERR_MISMATCH,
+                          "rank %d is a GPU and rank %d a CPU: a comm has ranks of one kind", gpu,
+                          cpu);
+    *gpus_p = gpu >= 0;
+    return ORIEL_OK;
+}
+
+/* A peer's GPU that this process sees as well must be within reach of its own. */
+static oriel_status check_reach(const oriel_comm *comm, int rank)
+{
+    const oriel_devices *devices = comm->devices;
+    oriel_status st = ORIEL_OK;
+
+    for (int i = 0; i < devices->num_gpus && st == ORIEL_OK; i++) {
+        for (int k = 0; k < devices->num_gpus && st == ORIEL_OK; k++) {
+            if (memcmp(devices->gpus[k].uuid.bytes, comm->heap.ranks[rank].gpu, 16) == 0)
+                st = oriel_cuda_reaches(&devices->gpus[i], &devices->gpus[k]);
+        }
+    }
+    return st;
+}
+
+static oriel_status map_heap(oriel_comm *comm, int rank)
+{
+    oriel_devices *devices = comm->devices;
+    const heap_rank *shown = &comm->heap.ranks[rank];
+    const oriel_ticket *ticket = &comm->heap.procs[shown->process].ticket;
+    int fd = -1;
+    oriel_status st = oriel_port_fetch(ticket, DEVICE_SEGMENT | (uint64_t)rank, comm->timeout, &fd);
+
+    if (st == ORIEL_OK) {
+        st = oriel_cuda_memory_import(fd, shown->device_bytes, &devices->mapped[rank]);
+        oriel_sys_now->close(fd);
+    }
+    if (st == ORIEL_OK)
+        st = oriel_cuda_memory_open(&devices->mapped[rank], devices->gpus, devices->num_gpus);
+    if (st != ORIEL_OK)
+        return oriel_fail_in(st, "the device memory of rank %d (process %d)", rank, shown->process);
+    see_heap(devices, rank, devices->mapped[rank].base);
+    return ORIEL_OK;
+}
+
+static oriel_status map_heaps(oriel_comm *comm, oriel_status st)
+{
+    oriel_devices *devices = comm->devices;
+
+    for (int r = 0; r < comm->size && st == ORIEL_OK; r++) {
+        int local = r - comm->first_rank;
+
+        if (!oriel_comm_is_here(comm, comm->heap.ranks[r].process))
+            continue;
+        if (local >= 0 && local < comm->local_ranks)
+            st = oriel_cuda_memory_open(&devices->ranks[local].heap, devices->gpus,
+                                        devices->num_gpus);
+        else
+            st = map_heap(comm, r);
+    }
+    return st;
+}
+
+/* All that this comm may have on the GPUs of this process at a time. */
+static oriel_status take_room(oriel_comm *comm)
+{
+    oriel_devices *devices = comm->devices;
+    oriel_status st = ORIEL_OK;
+
+    for (int i = 0; i < devices->num_gpus && st == ORIEL_OK; i++) {
+        oriel_gpu *gpu = &devices->gpus[i];
+
+        st = oriel_room_take(gpu, devices->ctas * ranks_on(comm, gpu->uuid.bytes));
+    }
+    return st;
+}
+
+oriel_status oriel_devices_connect(oriel_comm *comm)
+{
+    oriel_devices *devices = comm->devices;
+    int gpus = 0;
+    oriel_status st = check_kinds(comm, &gpus);
+
+    if (st != ORIEL_OK || !gpus)
+        return st;
+    st = check_options(comm);
+    if (st != ORIEL_OK)
+        return st;                                           /* on all */
+    devices->ctas = count_ctas(comm, ORIEL_OPT_GPU_CTAS, 2); /* as kernels.cu bounds them */
+    devices->kernel_ctas = count_ctas(comm, ORIEL_OPT_GPU_KERNEL_CTAS, 1);
+    devices->stage_bytes =
+        (uint32_t)(oriel_config_number(ORIEL_OPT_GPU_STAGE) / 2 / devices->ctas) / 256 * 256;
+    devices->one_gpu = fellows(comm, 0) == comm->size;
+    st = take_room(comm);
+    for (int r = 0; r < comm->size && st == ORIEL_OK; r++)
+        st = check_reach(comm, r);
+    if (!comm->wants_nccl)
+        st = map_heaps(comm, st);
+    if (comm->wants_nccl || comm->heap.header->num_machines > 1)
+        st = oriel_nccl_connect(comm, st);
+    if (st == ORIEL_OK)
+        st = oriel_watch_start(comm);
+    return st == ORIEL_OK ? oriel_registrar_start(comm) : st;
+}
+
+const oriel_segment *oriel_devices_lookup(oriel_comm *comm, uint64_t id, oriel_segment *buffer)
+{
+    const oriel_devices *devices = comm->devices;
+    uint64_t local = (id & 0xffffffff) - (uint64_t)comm->first_rank;
+    uint64_t window = (id & ~DEVICE_SEGMENT) >> 32;
+    const oriel_device_rank *rank;
+
+    if (devices != NULL && id == DEVICE_SEGMENT_MULTICAST) {
+        *buffer = (oriel_segment){.fd = devices->multicast.fd};
+        return buffer->fd > 0 ? buffer : NULL;
+    }
+    if (devices == NULL || local >= (uint64_t)devices->num_ranks)
+        return NULL;
+    rank = &devices->ranks[local];
+    *buffer = (oriel_segment){.fd = window > 0 ? oriel_export_fd(rank, window) : rank->heap.fd};
+    return buffer->fd >= 0 ? buffer : NULL;
+}
+
+/* ---- failures ---------------------------------------------------------------------------- */
+
+/* By its name, and how far it had come. */
+static void describe_step(const oriel_comm *comm, const oriel_record *record, char *out, size_t len)
+{
+    char name[112];
+
+    oriel_name_find(&comm->heap, record->shape, name, sizeof name);
+    if (record->redop == DEVICE_STEP_BEGIN)
+        snprintf(out, len, "%s", name);
+    else if (record->redop == DEVICE_STEP_END)
+        snprintf(out, len, "the end of %s", name);
+    else
+        snprintf(out, len, "barrier %d of %s", record->redop, name);
+}
+
+void oriel_device_describe(const oriel_comm *comm, const device_record *from, char *out, size_t len)
+{
+    oriel_record record = {.bytes = from->bytes,
+                           .shape = from->shape,
+                           .n = from->n,
+                           .kind = (uint16_t)(from->what >> 16),
+                           .dtype = (uint8_t)(from->what >> 8),
+                           .redop = (uint8_t)from->what};
+
+    if (record.kind == ORIEL_KIND_KERNEL)
+        describe_step(comm, &record, out, len);
+    else
+        oriel_record_describe(&record, out, len);
+}
+
+/* As kernel.cuh gives the details. */
+static void describe_kernel(const device_report *report, double timeout, char *out, size_t len)
+{
+    long long value = report->detail[1];
+
+    switch (report->detail[0]) {
+    case ORIEL_TROUBLE_LATE:
+        snprintf(out, len, "did not end within %.1f s: it waits for what never comes", timeout);
+        break;
+    case ORIEL_TROUBLE_POINTER:
+        snprintf(out, len, "asked about a pointer that is in none of its operands and results");
+        break;
+    case ORIEL_TROUBLE_REACH:
+        snprintf(
+            out, len,
+            "addressed memory of rank %lld, which is on another machine: oriel_put, oriel_get, "
+            "signals and barriers reach it",
+            value);
+        break;
+    case ORIEL_TROUBLE_RANK:
+        snprintf(out, len, "named rank %lld of %u", value, report->mine.n);
+        break;
+    default:
+        snprintf(out, len, "named signal %lld of %d", value, (int)ORIEL_SIGNALS);
+    }
+}
+
+/* As ragged.cuh gives the details. */
+static void describe_ragged(const device_report *report, int rank, char *out, size_t len)
+{
+    long long slice = report->detail[1];
+    long long a = report->detail[2];
+    long long b = report->detail[3];
+
+    if (report->detail[0] == 1)
+        snprintf(out, len, "rank %d sends %lld rows in slice %lld to rank %d, which expects %lld",
+                 report->peer, a, slice, rank, b);
+    else if (report->detail[0] == 2)
+        snprintf(out, len, "slice %lld of rank %d, %lld rows at row %lld, is past the end of recv",
+                 slice, report->peer, b, a);
+    else
+        snprintf(out, len, "entry %lld: %lld rows at row %lld are not in send, or one is negative",
+                 slice, b, a);
+}
+
+/* A kernel of `rank` has failed first: says why. */
+static void pass_on(oriel_comm *comm, int rank, const device_report *report)
+{
+    int peer = report->peer;
+    int process = peer >= 0 ? comm->heap.ranks[peer].process : -1;
+    char mine[128];
+    char theirs[128];
+    char last[200] = "";
+
+    oriel_device_describe(comm, &report->mine, mine, sizeof mine);
+    switch (report->error) {
+    case DEVICE_LATE:
+        if (peer == rank) {
+            oriel_comm_abort(comm, ORIEL_ERR_TIMEOUT, rank, process,
+                             "%s on rank %d: others did not map its buffers within %.1f s, and "
+                             "there is no room for them in ORIEL_GPU_ARENA, which is %zu",
+                             mine, rank, comm->timeout,
+                             ((const oriel_devices *)comm->devices)->arena_bytes);
+            break;
+        }
+        oriel_trace_describe(comm, peer, last, sizeof last);
+        oriel_comm_abort(comm, ORIEL_ERR_TIMEOUT, peer, process,
+                         "%s on rank %d: rank %d (process %d) did not come within %.1f s; %s", mine,
+                         rank, peer, process, comm->timeout, last);
+        break;
+    case DEVICE_DIFFERENT:
+        oriel_device_describe(comm, &report->theirs, theirs, sizeof theirs);
+        oriel_comm_abort(comm, ORIEL_ERR_MISMATCH, peer, process,
+                         "rank %d asked for %s, rank %d for %s", rank, mine, peer, theirs);
+        break;
+    case DEVICE_RAGGED:
+        describe_ragged(report, rank, theirs, sizeof theirs);
+        oriel_comm_abort(comm, ORIEL_ERR_MISMATCH, peer, process, "%s on rank %d: %s", mine, rank,
+                         theirs);
+        break;
+    case DEVICE_KERNEL:
+        describe_kernel(report, comm->timeout, theirs, sizeof theirs);
+        oriel_comm_abort(
+            comm, report->detail[0] == ORIEL_TROUBLE_LATE ? ORIEL_ERR_TIMEOUT : ORIEL_ERR_INVALID,
+            rank, comm->process, "%s on rank %d %s", mine, rank, theirs);
+        break;
+    default:
+        oriel_comm_abort(comm, ORIEL_ERR_REVOKED, peer, process,
+                         "%s on rank %d was revoked: rank %d had given up on it", mine, rank, peer);
+    }
+}
+
+static uint32_t load_word(const uint32_t *at)
+{
+    return __atomic_load_n(at, __ATOMIC_ACQUIRE);
+}
+
+int oriel_devices_revoked(const oriel_comm *comm)
+{
+    const oriel_devices *devices = comm->devices;
+
+    for (int i = 0; devices != NULL && devices->reports != NULL && i < devices->num_ranks; i++) {
+        if (load_word(&devices->ranks[i].report->revoked) != 0)
+            return 1;
+    }
+    return 0;
+}
+
+void oriel_devices_look(oriel_comm *comm)
+{
+    oriel_devices *devices = comm->devices;
+
+    if (devices == NULL || devices->reports == NULL)
+        return;
+    pthread_mutex_lock(&devices->look_lock);
+    for (int i = 0; i < devices->num_ranks; i++) {
+        oriel_device_rank *rank = &devices->ranks[i];
+
+        if (!rank->reported && load_word(&rank->report->error) != DEVICE_FINE) {
+            rank->reported = 1;
+            pass_on(comm, comm->first_rank + i, rank->report);
+        }
+    }
+    for (int i = 0; i < devices->num_ranks && oriel_comm_aborted(comm); i++)
+        __atomic_store_n(&devices->ranks[i].report->abort, 1, __ATOMIC_RELEASE);
+    oriel_nccl_look(comm);
+    pthread_mutex_unlock(&devices->look_lock);
+}

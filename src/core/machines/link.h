@@ -1,0 +1,68 @@
+/* One connection between two machines' leads: messages of one size, whole or not at all.
+ * Never waits, but for link_wait. */
+#ifndef ORIEL_CORE_MACHINES_LINK_H
+#define ORIEL_CORE_MACHINES_LINK_H
+
+#include "core/heap/heap.h"
+
+enum link_kind {
+    LINK_JOIN = 1, /* a lead to process 0: `process` is its machine */
+    LINK_WELCOME,  /* process 0 to that */
+    LINK_COME,     /* `process` has come to meeting `round`, with status `code` */
+    LINK_STATE,    /* of `process`, if it has left: `code`; | 256: it is leaving */
+    LINK_RANK,     /* what rank `rank` shows of its GPU: a link_gpu */
+    LINK_SHARE,    /* what process 0 shares in the meeting it comes to next */
+    LINK_ABORT     /* the comm is revoked: a heap_abort in parts */
+};
+
+/* Machines of one world run one version, on processors of one byte order. */
+typedef struct link_message {
+    uint32_t kind;
+    uint32_t round;
+    int32_t code;
+    int32_t rank;
+    int32_t process;
+    uint32_t reserved;
+    char text[HEAP_TEXT];
+} link_message;
+
+typedef struct link_gpu {
+    char gpu[16];
+    uint64_t options[HEAP_GPU_OPTIONS];
+    uint64_t device_bytes;
+    int64_t sms;
+} link_gpu;
+_Static_assert(sizeof(link_gpu) <= HEAP_TEXT, "it travels in the text");
+
+typedef struct oriel_link {
+    int fd;      /* -1: closed */
+    int machine; /* at the other end; -1: not known yet */
+    int lead;    /* the process there */
+    link_message in, out;
+    size_t got;  /* bytes of `in` */
+    size_t left; /* bytes of `out` that are still to be sent */
+    /* What the other end has been told: per process, and per rank. */
+    uint32_t *rounds, *states;
+    unsigned char *ranks;
+    uint32_t shared; /* for the meetings before this one */
+    int aborted;
+} oriel_link;
+
+/* On failure nothing is left, but `fd` is the caller's. */
+oriel_status oriel_link_init(oriel_link *link, int fd, const oriel_heap *heap);
+void oriel_link_free(oriel_link *link);
+static inline int oriel_link_full(const oriel_link *link)
+{
+    return link->got == sizeof link->in;
+}
+/* Sends what is left, as far as it goes. ORIEL_ERR_PEER: the connection has ended. */
+oriel_status oriel_link_flush(oriel_link *link);
+/* Receives the rest of `in`, as far as it has come. The same. */
+oriel_status oriel_link_receive(oriel_link *link);
+/* Sends `out` and waits for `in`. */
+oriel_status oriel_link_wait(oriel_link *link, double deadline);
+/* The other end gets all that was sent, then the end; reads until it ends too, for a while.
+ * What is closed with bytes unread takes back what it has sent. */
+void oriel_link_end(oriel_link *link, double deadline);
+
+#endif

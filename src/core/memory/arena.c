@@ -1,0 +1,99 @@
+#include "core/memory/arena.h"
+
+#include "base/sys.h"
+
+enum { LINE = 64 };
+
+/* As the lead planned it: what this process's own ORIEL_ARENA says may differ. */
+static size_t stride_of(const oriel_comm *comm)
+{
+    return (size_t)comm->heap.header->arena_bytes;
+}
+
+static oriel_status open_arena(oriel_comm *comm)
+{
+    size_t bytes = stride_of(comm) * (size_t)comm->size;
+    oriel_status st = ORIEL_OK;
+
+    pthread_mutex_lock(&comm->arena_lock);
+    if (comm->arena.base == NULL && comm->process == (int)comm->heap.header->lead)
+        st = comm->fabric->segment_create(bytes, &comm->arena);
+    else if (comm->arena.base == NULL)
+        st = comm->fabric->segment_fetch(&comm->lead, ARENA_SEGMENT, bytes, comm->timeout,
+                                         &comm->arena);
+    pthread_mutex_unlock(&comm->arena_lock);
+    return st == ORIEL_OK ? st : oriel_fail_in(st, "the arena of %zu bytes", bytes);
+}
+
+const oriel_segment *oriel_arena_lookup(oriel_comm *comm)
+{
+    return open_arena(comm) == ORIEL_OK ? &comm->arena : NULL;
+}
+
+void oriel_arena_free(oriel_comm *comm)
+{
+    if (comm->fabric != NULL && comm->arena.base != NULL)
+        comm->fabric->segment_close(&comm->arena);
+    oriel_sys_now->release(comm->areas);
+    pthread_mutex_destroy(&comm->arena_lock);
+}
+
+char *oriel_arena_at(const oriel_comm *comm, int rank, size_t at)
+{
+    return (char *)comm->arena.base + (size_t)rank * stride_of(comm) + at;
+}
+
+/* Called with the lock held. */
+static oriel_status insert(oriel_comm *comm, int rank, oriel_area *area)
+{
+    oriel_area **link;
+    size_t at = 0;
+
+    if (comm->areas == NULL)
+        comm->areas = oriel_sys_now->alloc((size_t)comm->local_ranks * sizeof(oriel_area *));
+    if (comm->areas == NULL)
+        return oriel_fail(ORIEL_ERR_SYSTEM, "out of memory for the areas of %d ranks",
+                          comm->local_ranks);
+    link = &comm->areas[rank - comm->first_rank];
+    while (*link != NULL && (*link)->at - at < area->bytes) {
+        at = (*link)->at + (*link)->bytes;
+        link = &(*link)->next;
+    }
+    if (at + area->bytes > stride_of(comm))
+        return oriel_fail(ORIEL_ERR_NO_RESOURCE,
+                          "kernels of rank %d need %zu bytes more than the %zu of ORIEL_ARENA",
+                          rank, at + area->bytes - stride_of(comm), stride_of(comm));
+    area->at = at;
+    area->next = *link;
+    *link = area;
+    return ORIEL_OK;
+}
+
+oriel_status oriel_arena_take(oriel_comm *comm, int rank, size_t bytes, oriel_area *area)
+{
+    oriel_status st = open_arena(comm);
+
+    if (st != ORIEL_OK)
+        return st;
+    *area = (oriel_area){.bytes = (bytes + LINE - 1) / LINE * LINE};
+    pthread_mutex_lock(&comm->arena_lock);
+    st = insert(comm, rank, area);
+    pthread_mutex_unlock(&comm->arena_lock);
+    if (st != ORIEL_OK)
+        area->bytes = 0;
+    return st;
+}
+
+void oriel_arena_give(oriel_comm *comm, int rank, oriel_area *area)
+{
+    oriel_area **link;
+
+    if (area->bytes == 0)
+        return;
+    pthread_mutex_lock(&comm->arena_lock);
+    for (link = &comm->areas[rank - comm->first_rank]; *link != area; link = &(*link)->next) {
+    }
+    *link = area->next;
+    pthread_mutex_unlock(&comm->arena_lock);
+    area->bytes = 0;
+}

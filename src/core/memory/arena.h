@@ -1,0 +1,32 @@
+/* The arena: memory of each rank that every process can address, for operands and
+ * results of kernels whose own memory others cannot reach. One sparse segment of the
+ * comm, laid out by the heap's header, made by the lead and fetched by the others when a
+ * call first needs it; pages cost something when they are touched, and are used again by
+ * later calls. */
+#ifndef ORIEL_CORE_MEMORY_ARENA_H
+#define ORIEL_CORE_MEMORY_ARENA_H
+
+#include "core/world/comm.h"
+
+/* A stretch of one rank's part, from the call's begin to its end. */
+typedef struct oriel_area {
+    size_t at, bytes;
+    struct oriel_area *next; /* by address */
+} oriel_area;
+
+/* What peers ask the lead's port for. */
+#define ARENA_SEGMENT UINT64_MAX
+
+/* Local; maps the arena where that has not been done. `rank` is of this process; the
+ * area lies where the least address has room. ORIEL_ERR_NO_RESOURCE: there is none. */
+oriel_status oriel_arena_take(oriel_comm *comm, int rank, size_t bytes, oriel_area *area);
+/* Nobody may touch it any more. One that was not taken is fine. */
+void oriel_arena_give(oriel_comm *comm, int rank, oriel_area *area);
+/* Where `rank`, of any process, has its byte `at`. The arena is mapped. */
+char *oriel_arena_at(const oriel_comm *comm, int rank, size_t at);
+
+/* Lead: the segment, made if need be; NULL: it cannot be. */
+const oriel_segment *oriel_arena_lookup(oriel_comm *comm);
+void oriel_arena_free(oriel_comm *comm);
+
+#endif

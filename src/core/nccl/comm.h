@@ -1,0 +1,70 @@
+/* NCCL beneath a comm of GPUs, with ORIEL_FABRIC=nccl: a communicator for each local rank, over
+ * all ranks. The heaps are then memory of NCCL's, registered as one window, and peers are reached
+ * at the addresses it gives; kernels, flags and deadlines stay oriel's own. Between
+ * oriel_nccl_enter and oriel_nccl_leave a rank may start NCCL's own calls on it. */
+#ifndef ORIEL_CORE_NCCL_COMM_H
+#define ORIEL_CORE_NCCL_COMM_H
+
+#include "core/device/device.h"
+#include "fabric/nccl/links.h"
+
+struct oriel_nccl {
+    oriel_nccl_links links;
+    nccl_window *heaps;           /* per local rank: the window of all heaps */
+    _Atomic int broken;           /* something failed on the communicators: they do nothing more */
+    _Atomic int breaks;           /* ... or are about to say so, and ... */
+    char why[HEAP_TEXT];          /* ... why */
+    int lost;                     /* NCCL did not come back from their end */
+    int parted;                   /* all ranks are done with them */
+    struct oriel_rounds *rounds;  /* of the registrar: see register_nccl.c */
+    struct oriel_nccl_ways *ways; /* see nccl_ways.h */
+    struct oriel_gin_links *gin;  /* see gin.h */
+    _Atomic int spans;            /* connected between machines: calls may be on the way */
+    int revoked;                  /* so many links have ended what they had on the GPUs */
+    double trouble_at;            /* when NCCL first spoke of it; 0: never */
+};
+
+/* Collective over processes, bounded: all come, each with what it has to say so far. Makes the
+ * communicators, registers the heaps and notes where each local rank sees those of all. A
+ * failure revokes the comm, so that nobody waits for NCCL in vain. */
+oriel_status oriel_nccl_connect(oriel_comm *comm, oriel_status mine);
+/* Collective, before the comm is freed: waits until no kernel of any rank uses the memory of
+ * others. Without it, or on a revoked comm, oriel_nccl_close aborts instead of finalizing. */
+oriel_status oriel_nccl_part(oriel_comm *comm);
+/* Local and bounded, when own kernels have ended. False: NCCL did not come back, and what it
+ * uses must not be freed. */
+int oriel_nccl_close(oriel_comm *comm);
+
+/* Local, no wait, by one thread at a time: passes failures of NCCL on to the comm, and ends what
+ * NCCL has on the GPUs of ranks whose abort word is written. What is mapped stays so: kernels
+ * behind it on the streams find it there. */
+void oriel_nccl_look(oriel_comm *comm);
+
+/* Local: the communicator of a local rank; NULL: the comm has none. */
+nccl_comm oriel_nccl_of(const oriel_comm *comm, int rank);
+/* The calls that may be made on it. */
+const nccl_library *oriel_nccl_calls(const oriel_comm *comm);
+
+/* Local, by the thread of a local rank: has its communicator to itself until oriel_nccl_leave.
+ * Nothing may wait for a peer in between but NCCL itself. */
+oriel_status oriel_nccl_enter(oriel_comm *comm, int rank, nccl_comm *nccl_p);
+/* Waits, bounded by the comm's timeout and its revocation, until what was started there is on its
+ * stream; `result` is what NCCL said when `what` was started. A failure revokes the comm. */
+oriel_status oriel_nccl_leave(oriel_comm *comm, int rank, nccl_result result, const char *what);
+
+/* Local: what has just failed in this thread is the end of them; the first to say so counts. */
+void oriel_nccl_break(struct oriel_nccl *nccl);
+/* Local, no wait: all communicators of this process at once, or none. */
+int oriel_nccl_try_all(struct oriel_nccl *nccl);
+void oriel_nccl_leave_all(struct oriel_nccl *nccl);
+/* ---- between machines (nccl_span.c) ------------------------------------------------------ */
+
+/* Collective over all ranks: connects each pair, so that no call has to wait for it. */
+oriel_status oriel_nccl_warm(oriel_comm *comm);
+/* Collective over processes: all have come to the same; `why` keeps the sentence, on all of them.
+ * Fails where the comm is revoked. */
+oriel_status oriel_nccl_note(oriel_comm *comm, oriel_status mine, char *why, size_t len);
+/* How long to wait for NCCL, and why not: the comm's timeout and its revocation. */
+oriel_nccl_wait oriel_nccl_patience(oriel_comm *comm, double seconds);
+
+#endif

@@ -1,0 +1,146 @@
+#include "core/nccl/gin.h"
+
+#include <stdio.h>
+
+#include "base/config.h"
+#include "base/log.h"
+#include "base/sys.h"
+#include "fabric/nccl/gin.h"
+#include "oriel/kernel_types.h"
+
+_Static_assert((int)ORIEL_GIN_RANKS >= (int)DEVICE_RANKS, "a place for each rank");
+_Static_assert(sizeof(oriel_gin) <= 64 << 10, "it has room behind the frames");
+
+struct oriel_gin_links {
+    nccl_device_comm made[DEVICE_RANKS];   /* per local rank */
+    oriel_cuda_memory again[DEVICE_RANKS]; /* the heaps, mapped once more ... */
+    nccl_window windows[DEVICE_RANKS];     /* ... and registered */
+    char why[HEAP_TEXT];                   /* not; "": there is one */
+};
+
+/* At addresses of their own, so that NCCL's send and receive do not find their buffers in a
+ * window: where they did, blocks between ranks that share a GPU were seen to come out wrong. */
+static oriel_status map_again(const oriel_comm *comm, struct oriel_gin_links *gin)
+{
+    const oriel_devices *devices = comm->devices;
+    oriel_status st = ORIEL_OK;
+
+    for (int i = 0; i < comm->local_ranks && st == ORIEL_OK; i++) {
+        const oriel_device_rank *rank = &devices->ranks[i];
+
+        st = oriel_cuda_memory_alias(rank->gpu, rank->heap.base, rank->heap.bytes, &gin->again[i]);
+    }
+    return st;
+}
+
+static oriel_status register_heaps(oriel_comm *comm, struct oriel_nccl *nccl)
+{
+    oriel_nccl_wait wait = oriel_nccl_patience(comm, oriel_config_number(ORIEL_OPT_INIT_TIMEOUT));
+    cu_ptr at[DEVICE_RANKS];
+    size_t bytes[DEVICE_RANKS];
+
+    for (int i = 0; i < comm->local_ranks; i++) {
+        at[i] = nccl->gin->again[i].base;
+        bytes[i] = nccl->gin->again[i].bytes;
+    }
+    return oriel_nccl_links_register(&nccl->links, at, bytes, NCCL_WINDOW_ORDERED, &wait,
+                                     nccl->gin->windows);
+}
+
+/* Into the rank's arena, where its kernels look. */
+static oriel_status describe(const oriel_comm *comm, const struct oriel_nccl *nccl, int i)
+{
+    const oriel_devices *devices = comm->devices;
+    const oriel_device_rank *rank = &devices->ranks[i];
+    nccl_gin_proxy proxy;
+    nccl_gin_window window;
+    oriel_gin gin = {.self = (uint32_t)(comm->first_rank + i)};
+    oriel_status st = oriel_nccl_gin_read(&nccl->links, i, &nccl->gin->made[i],
+                                          nccl->gin->windows[i], &proxy, &window);
+
+    if (st != ORIEL_OK)
+        return st;
+    gin.queues = (uint64_t(*)[16])(uintptr_t)proxy.queues;
+    gin.posted = (uint32_t *)(uintptr_t)proxy.posted;
+    gin.done = (const uint32_t *)(uintptr_t)proxy.taken;
+    gin.signals = (const uint64_t *)(uintptr_t)proxy.signals;
+    gin.queue_size = proxy.queue_size;
+    gin.window = window.handles[0];
+    gin.window_at = (uint64_t)window.at * NCCL_WINDOW_ALIGNMENT + devices->arena_at;
+    return oriel_cuda_write(rank->gpu, rank->heap.base + devices->arena_at + ORIEL_GIN_AT, &gin,
+                            sizeof gin);
+}
+
+/* All that a rank may find out by itself. */
+static oriel_status prepare(const oriel_comm *comm, const struct oriel_nccl *nccl)
+{
+    oriel_status st;
+
+    if (oriel_config_number(ORIEL_OPT_GIN) <= 0)
+        return oriel_fail(ORIEL_ERR_UNSUPPORTED, "ORIEL_GIN is 0: set it to 1 on all");
+    st = oriel_nccl_gin_check(&nccl->links);
+    return st == ORIEL_OK ? map_again(comm, nccl->gin) : st;
+}
+
+static oriel_status open_all(oriel_comm *comm, struct oriel_nccl *nccl)
+{
+    oriel_nccl_wait wait = oriel_nccl_patience(comm, oriel_config_number(ORIEL_OPT_INIT_TIMEOUT));
+    oriel_status st = oriel_nccl_gin_open(&nccl->links, ORIEL_GIN_SIGNALS, &wait, nccl->gin->made);
+
+    if (st == ORIEL_OK)
+        st = register_heaps(comm, nccl);
+    for (int i = 0; i < comm->local_ranks && st == ORIEL_OK; i++)
+        st = describe(comm, nccl, i);
+    return st;
+}
+
+oriel_status oriel_gin_open(oriel_comm *comm, struct oriel_nccl *nccl)
+{
+    struct oriel_gin_links *gin = nccl->gin = oriel_sys_now->alloc(sizeof *gin);
+    oriel_status st;
+
+    if (gin == NULL)
+        return oriel_fail(ORIEL_ERR_SYSTEM, "out of memory for GIN");
+    st = oriel_nccl_note(comm, prepare(comm, nccl), gin->why, sizeof gin->why);
+    if (st == ORIEL_OK && gin->why[0] == '\0')
+        st = oriel_nccl_note(comm, open_all(comm, nccl), gin->why, sizeof gin->why);
+    if (st == ORIEL_OK && gin->why[0] != '\0' && oriel_config_number(ORIEL_OPT_GIN) > 0)
+        oriel_log(ORIEL_LOG_WARN, "no kernels of one's own between machines: %s", gin->why);
+    return st;
+}
+
+void oriel_gin_close(struct oriel_nccl *nccl, int all)
+{
+    struct oriel_gin_links *gin = nccl->gin;
+
+    if (gin == NULL || !all)
+        return;
+    oriel_nccl_links_deregister(&nccl->links, gin->windows);
+    for (int i = 0; i < nccl->links.n; i++) {
+        cu_context back;
+
+        if (gin->made[i].magic != NCCL_MAGIC)
+            continue;
+        oriel_cu->context_push(nccl->links.links[i].gpu->context);
+        nccl->links.nccl->dev_comm_destroy(nccl->links.links[i].comm, &gin->made[i]);
+        oriel_cu->context_pop(&back);
+    }
+}
+
+void oriel_gin_free(struct oriel_nccl *nccl)
+{
+    for (int i = 0; nccl->gin != NULL && i < DEVICE_RANKS; i++)
+        oriel_cuda_memory_close(&nccl->gin->again[i]);
+    oriel_sys_now->release(nccl->gin);
+    nccl->gin = NULL;
+}
+
+const char *oriel_gin_missing(const oriel_comm *comm)
+{
+    const oriel_devices *devices = comm->devices;
+    const struct oriel_nccl *nccl = devices != NULL ? devices->nccl : NULL;
+
+    if (nccl == NULL || nccl->gin == NULL)
+        return "the comm has no NCCL communicator";
+    return nccl->gin->why[0] != '\0' ? nccl->gin->why : NULL;
+}

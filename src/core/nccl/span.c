@@ -1,0 +1,136 @@
+/* NCCL between machines: connections are made before the first call, which must not wait for
+ * peers on the host. */
+#include "base/config.h"
+#include "base/sys.h"
+#include "core/nccl/comm.h"
+
+enum { WARM_BYTES = 64 };
+
+static struct oriel_nccl *nccl_of(const oriel_comm *comm)
+{
+    const oriel_devices *devices = comm->devices;
+
+    return devices != NULL ? devices->nccl : NULL;
+}
+
+/* ---- connecting ----------------------------------------------------------------------------- */
+
+/* One rank's part; in its stage, which nobody uses yet. */
+static nccl_result exchange(const oriel_comm *comm, const struct oriel_nccl *nccl, int local,
+                            cu_stream stream)
+{
+    const oriel_devices *devices = comm->devices;
+    const nccl_library *calls = nccl->links.nccl;
+    nccl_comm link = nccl->links.links[local].comm;
+    char *at = (char *)(uintptr_t)(devices->ranks[local].heap.base + devices->stage_at);
+    nccl_result result = NCCL_SUCCESS;
+
+    for (int r = 0; r < comm->size && result == NCCL_SUCCESS; r++) {
+        char *to = at + (size_t)(r + 1) * WARM_BYTES;
+
+        if (r == comm->first_rank + local)
+            continue;
+        result = calls->send(at, WARM_BYTES, NCCL_INT8, r, link, stream);
+        if (result == NCCL_SUCCESS || result == NCCL_IN_PROGRESS)
+            result = calls->recv(to, WARM_BYTES, NCCL_INT8, r, link, stream);
+        if (result == NCCL_IN_PROGRESS)
+            result = NCCL_SUCCESS;
+    }
+    return result;
+}
+
+static nccl_result exchange_all(const oriel_comm *comm, const struct oriel_nccl *nccl,
+                                const cu_stream *streams)
+{
+    const oriel_devices *devices = comm->devices;
+    nccl_result result = nccl->links.nccl->group_start();
+    nccl_result ended;
+
+    for (int i = 0; i < comm->local_ranks && result == NCCL_SUCCESS; i++) {
+        cu_context back;
+
+        oriel_cu->context_push(devices->ranks[i].gpu->context);
+        result = exchange(comm, nccl, i, streams[i]);
+        oriel_cu->context_pop(&back);
+    }
+    ended = nccl->links.nccl->group_end();
+    return result != NCCL_SUCCESS ? result : ended;
+}
+
+static int all_done(const oriel_comm *comm, const cu_stream *streams)
+{
+    const oriel_devices *devices = comm->devices;
+
+    for (int i = 0; i < comm->local_ranks; i++) {
+        cu_context back;
+        cu_result result;
+
+        oriel_cu->context_push(devices->ranks[i].gpu->context);
+        result = oriel_cu->stream_query(streams[i]);
+        oriel_cu->context_pop(&back);
+        if (result == CU_NOT_READY)
+            return 0;
+    }
+    return 1;
+}
+
+static oriel_status warm(oriel_comm *comm, struct oriel_nccl *nccl, const cu_stream *streams)
+{
+    oriel_nccl_wait wait = oriel_nccl_patience(comm, oriel_config_number(ORIEL_OPT_INIT_TIMEOUT));
+    nccl_result result = exchange_all(comm, nccl, streams);
+    const char *what = "connecting the machines";
+    oriel_status st;
+
+    if (result != NCCL_SUCCESS && result != NCCL_IN_PROGRESS)
+        return oriel_nccl_check(nccl->links.nccl, NULL, result, what);
+    st = oriel_nccl_links_settle(&nccl->links, 0, nccl->links.n, what, &wait);
+    while (st == ORIEL_OK && !all_done(comm, streams)) {
+        if (oriel_comm_aborted(comm))
+            return oriel_comm_failure(comm);
+        if (oriel_now() > wait.until)
+            return oriel_fail(ORIEL_ERR_TIMEOUT, "NCCL: %s did not end in time", what);
+        oriel_sys_now->poll(NULL, 0, 1);
+    }
+    return st;
+}
+
+/* Each rank has its own: on one stream the ranks of a GPU would wait for who comes after. */
+static oriel_status make_streams(const oriel_comm *comm, cu_stream *streams, int destroys)
+{
+    const oriel_devices *devices = comm->devices;
+    cu_result result = CU_OK;
+
+    for (int i = 0; i < comm->local_ranks && result == CU_OK; i++) {
+        cu_context back;
+
+        oriel_cu->context_push(devices->ranks[i].gpu->context);
+        if (!destroys)
+            result = oriel_cu->stream_create(&streams[i], CU_STREAM_NON_BLOCKING_FLAG, 0);
+        else if (streams[i] != NULL)
+            oriel_cu->stream_destroy(streams[i]);
+        oriel_cu->context_pop(&back);
+    }
+    return oriel_cuda_check(result, "creating a stream");
+}
+
+oriel_status oriel_nccl_warm(oriel_comm *comm)
+{
+    struct oriel_nccl *nccl = nccl_of(comm);
+    cu_stream streams[DEVICE_RANKS] = {0};
+    oriel_status st;
+
+    if (nccl->links.nccl->comm_revoke == NULL)
+        return oriel_fail(ORIEL_ERR_UNSUPPORTED,
+                          "%s has no ncclCommRevoke, so that a call could not be ended: 2.28.9 has "
+                          "it",
+                          nccl->links.nccl->file);
+    st = make_streams(comm, streams, 0);
+    if (st == ORIEL_OK && !oriel_nccl_try_all(nccl))
+        st = oriel_comm_failure(comm); /* just being aborted */
+    else if (st == ORIEL_OK) {
+        st = warm(comm, nccl, streams);
+        oriel_nccl_leave_all(nccl);
+    }
+    make_streams(comm, streams, 1);
+    return st;
+}

@@ -1,0 +1,257 @@
+/* The comm of one process, seen from inside. */
+#ifndef ORIEL_CORE_WORLD_COMM_H
+#define ORIEL_CORE_WORLD_COMM_H
+
+#include <pthread.h>
+
+#include "core/heap/heap.h"
+#include "fabric/nccl/library.h"
+
+enum { COMM_MAX_SEGMENTS = 256 };
+
+typedef struct oriel_seat oriel_seat;
+struct oriel_area;
+
+struct oriel_group {
+    oriel_comm *comm;
+    uint64_t hash; /* of the ranks and the instance; equal on all members */
+    int n;
+    int num_procs;
+    int one_process; /* all members live in this process */
+    int spans;       /* not all on one machine: memory is not shared */
+    int each;        /* members of a machine, where those of one stand together and all have as
+                      * many; else 1 */
+    struct oriel_group *_Atomic here; /* those of this machine, if it spans: see span.c */
+    int owned;                        /* freed with the comm, not by oriel_group_destroy */
+    int *ranks;
+    int *procs;         /* distinct processes of the members */
+    size_t room;        /* bytes of payload for which a lane of the group has several places */
+    size_t most;        /* bytes of payload that it takes from each member */
+    uint64_t *sequence; /* ordered calls so far, per local rank of this process */
+    struct oriel_seat *seats; /* per local rank: its place in the group's lane */
+    struct oriel_group *next; /* in comm->groups */
+};
+
+typedef struct oriel_group_list {
+    uint64_t list; /* hash of the ranks */
+    uint64_t instances;
+    struct oriel_group_list *next;
+} oriel_group_list;
+
+struct oriel_window {
+    oriel_comm *comm;
+    oriel_segment segment;
+    uint64_t id;
+    size_t bytes;  /* as asked for */
+    size_t stride; /* between ranks */
+    struct oriel_window *next;
+};
+
+struct oriel_comm {
+    const oriel_fabric *fabric;
+    oriel_heap heap;
+    int pid; /* a forked child has the object, but not the comm */
+    int process;
+    int num_processes;
+    int here; /* processes on this machine */
+    int first_rank;
+    int local_ranks;
+    int size;
+    int joined;         /* holds its life lock: the entry of this process is its own */
+    int injects;        /* the fabric wants to see every operation */
+    int oversubscribed; /* more ranks than cores: yield instead of pausing */
+    int spreads;        /* cores of which it keeps to an even share, or 0: see spread.c */
+    _Atomic unsigned spread_waits;
+    _Atomic double spread_at; /* when it next looks at that */
+    size_t cache;             /* bytes of the cache that its processes share */
+    double timeout;
+    double warn_after;
+    double spin;
+    uint64_t token; /* what others look for to see whether they can read this memory */
+
+    oriel_port port;   /* lead, and processes of GPUs: where peers fetch segments */
+    oriel_ticket lead; /* how to reach the machine's lead */
+    int serves;        /* wants a port: its ranks are GPUs */
+    int has_port;
+    int wants_nccl;  /* the fabric of its GPUs: see nccl.h */
+    nccl_id nccl_id; /* of its communicator, from process 0 */
+
+    struct oriel_devices *_Atomic devices; /* ranks that are GPUs; NULL: they are CPUs */
+
+    struct oriel_bridge *bridge; /* a machine's lead, where there are several: see bridge.c */
+
+    pthread_t watch;
+    int watch_wake;         /* eventfd that wakes the watch thread ... */
+    _Atomic int watch_ends; /* ... to see this */
+    int watching;
+
+    pthread_mutex_t lock; /* groups, windows */
+    oriel_group *groups;
+    oriel_group_list *group_lists;
+    oriel_group *world;
+    oriel_window *windows;
+    uint64_t windows_made;
+
+    pthread_mutex_t arena_lock; /* the arena and the areas taken of it: see arena.h */
+    oriel_segment arena;
+    struct oriel_area **areas; /* per local rank */
+
+    struct oriel_request **started; /* per local rank: requests not waited for yet */
+    void (*_Atomic free_started)(struct oriel_request *list); /* set by whoever starts one */
+};
+
+/* ---- waiting (wait.c) ---------------------------------------------------
+
+   A wait is a loop of looks with a pause between two of them:
+
+       oriel_waiter waiter = {0};
+
+       while (!look())
+           oriel_comm_pause(comm, &waiter);
+       oriel_waiter_end(comm, &waiter);
+*/
+
+typedef struct oriel_waiter {
+    double spin_until;
+    uint32_t turns;
+    uint32_t bell; /* as it was when the waiter announced itself */
+    int announced; /* counted in `sleepers`: ringers ring */
+    int patient;   /* spins longer */
+} oriel_waiter;
+
+/* Rings one process: call it after the state change that it should see. Costs a
+ * system call only if somebody sleeps there. */
+void oriel_comm_ring(oriel_comm *comm, int process);
+void oriel_comm_ring_all(oriel_comm *comm);
+void oriel_group_ring(const oriel_group *group);
+/* The same where the change itself was sequentially consistent. */
+void oriel_group_ring_fenced(const oriel_group *group);
+
+/* Spins for a while, a turn per call; then announces the waiter; in the call after
+ * that sleeps until the bell rings, 50 ms at most, and starts over. Returns 0 from
+ * a spin: the next look may be a cheap one. It returns 1 when the next look must
+ * take in everything that is waited for: it is the last before a sleep, or time
+ * has passed. */
+int oriel_comm_pause(oriel_comm *comm, oriel_waiter *waiter);
+/* The same without the spin, and sleeps for `seconds` at most. Returns whether it
+ * slept. */
+int oriel_waiter_sleep(oriel_comm *comm, oriel_waiter *waiter, double seconds);
+/* Every loop ends with this, however it is left: a waiter that stays announced
+ * costs each ringer a system call for ever. */
+void oriel_waiter_end(oriel_comm *comm, oriel_waiter *waiter);
+
+/* ---- failure (abort.c) --------------------------------------------------- */
+
+static inline int oriel_comm_aborted(const oriel_comm *comm)
+{
+    return atomic_load_explicit(&comm->heap.header->abort.word, memory_order_acquire) != 0;
+}
+/* Revokes the comm; the first caller's record stays. `rank` and `process` name
+ * the culprit (-1: none). */
+void oriel_comm_abort(oriel_comm *comm, oriel_status code, int rank, int process, const char *fmt,
+                      ...) __attribute__((format(printf, 5, 6)));
+/* Revokes the comm because a process died or has left. */
+void oriel_comm_abort_gone(oriel_comm *comm, int process);
+/* Before an operation begins: the faults that ORIEL_FAULT asks for, if any. One that
+ * fails revokes the comm, which the operation then finds; one that is dropped stays away
+ * from the others until somebody's deadline. */
+void oriel_comm_inject(oriel_comm *comm);
+static inline void oriel_comm_operation(oriel_comm *comm)
+{
+    if (__builtin_expect(comm->injects, 0))
+        oriel_comm_inject(comm);
+}
+/* Fails with what revoked the comm, or is just about to. */
+oriel_status oriel_comm_failure(const oriel_comm *comm);
+/* The record, waiting a moment for one that is being written; NULL: none. */
+const heap_abort *oriel_comm_abort_record(const oriel_comm *comm);
+
+/* ---- processes (control.c, watch.c) --------------------------------------- */
+
+/* Collective over processes, bounded by `timeout_s`: returns the largest status
+ * anybody brought, the same everywhere. */
+oriel_status oriel_comm_agree(oriel_comm *comm, oriel_status mine, double timeout_s);
+/* The same, and what process 0 has in `data` is there on all: at most HEAP_TEXT bytes. 0 s: the
+ * comm's timeout. */
+ORIEL_API oriel_status oriel_comm_share(oriel_comm *comm, oriel_status mine, void *data,
+                                        size_t bytes, double timeout_s);
+/* Local: says that this process has come to its end, but stays for the others' sake; how many
+ * have said so. */
+ORIEL_API void oriel_comm_leave(oriel_comm *comm);
+ORIEL_API int oriel_comm_leaving(const oriel_comm *comm);
+/* Local: this process ends, although others may need it, for the reason `why`: revokes the
+ * comm, and tells `oriel run` that it was the first. */
+ORIEL_API void oriel_comm_quit(oriel_comm *comm, const char *why);
+/* Local: -1 unless another process waits for an operation that this one has not begun; then how
+ * many it has begun. */
+ORIEL_API int64_t oriel_comm_awaited(const oriel_comm *comm);
+/* Local: whether a process is on this machine, so that memory can be shared with it. */
+static inline int oriel_comm_is_here(const oriel_comm *comm, int process)
+{
+    return comm->heap.procs[process].machine == (int)comm->heap.header->machine;
+}
+/* Local: the process that `process` waits for there; -1: it does not wait. */
+int oriel_control_missing(const oriel_heap *heap, int process);
+/* For the bridge, in a round that is open: a process of another machine has come; all
+ * processes have; the bridge has. */
+uint32_t oriel_control_round(const oriel_comm *comm);
+void oriel_control_come(oriel_comm *comm, int process, uint32_t round, oriel_status status,
+                        const char *text);
+int oriel_control_complete(const oriel_comm *comm, uint32_t round);
+void oriel_control_arrive(oriel_comm *comm);
+oriel_status oriel_watch_start(oriel_comm *comm);
+void oriel_watch_stop(oriel_comm *comm);
+
+/* ---- memory of others (reads.c) ----------------------------------------------- */
+
+/* Local: shows a token before the others look for it. */
+void oriel_reads_show(oriel_comm *comm);
+/* Local: looks for those of all others and notes whether it found them. */
+void oriel_reads_probe(oriel_comm *comm);
+/* Copies memory of `process`, this one or another. ORIEL_ERR_PEER: it is gone. */
+oriel_status oriel_reads_copy(const oriel_comm *comm, int process, void *dst, const void *src,
+                              size_t bytes);
+/* A thread that lives as long as the comm stands for its process: where others read, they need
+ * not look for the token. */
+typedef struct oriel_vow {
+    struct robust_list_head head;
+    struct robust_list_head *before;
+    struct robust_list word;
+} oriel_vow;
+void oriel_reads_vow(oriel_comm *comm, oriel_vow *vow);
+void oriel_reads_unvow(oriel_comm *comm, const oriel_vow *vow);
+/* Whether each process of the group can read the memory of the others. */
+int oriel_group_reads(const oriel_group *group);
+
+/* ---- cores (spread.c) ---------------------------------------------------------- */
+
+/* Local: shows which cores this process may use, before all have joined. */
+void oriel_spread_show(oriel_comm *comm);
+/* Local, once all have: finds out whether cores are shared, and takes one. */
+void oriel_spread_begin(oriel_comm *comm);
+/* Local and cheap, for a thread that waits for others: leaves a core that has more
+ * processes than another. */
+void oriel_spread_keep(oriel_comm *comm);
+/* Whether a process and this one were last seen on one core: a guess. */
+int oriel_spread_together(const oriel_comm *comm, int process);
+/* Which of the cores it should go to then, as the nth of them; -1: it stays. */
+int oriel_spread_target(const oriel_comm *comm);
+
+/* ---- bootstrap (bootstrap.c) ----------------------------------------------- */
+
+/* Fills fabric, heap, process numbers and lead; joins. With a failure as `mine`
+ * the process only tells the others why it cannot join, and fails with that. */
+oriel_status oriel_bootstrap(oriel_comm *comm, const oriel_comm_params *params, oriel_status mine);
+
+/* ---- groups ------------------------------------------------------------------ */
+
+/* A group shared by all who name the same ranks; owned by the comm. */
+oriel_status oriel_group_intern(oriel_comm *comm, const int *ranks, int n, oriel_group **group_p);
+void oriel_groups_free(oriel_comm *comm);
+
+/* ---- windows ------------------------------------------------------------------ */
+
+const oriel_segment *oriel_window_lookup(void *comm, uint64_t id);
+void oriel_windows_free(oriel_comm *comm);
+
+#endif

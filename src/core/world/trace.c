@@ -1,0 +1,181 @@
+#include <stdio.h>
+
+#include "base/sys.h"
+#include "core/world/trace.h"
+
+#define LOOKS_S 0.25 /* several times what a rank that waits sleeps between two looks */
+
+const char *oriel_kind_name(uint32_t kind)
+{
+    static const char *const names[ORIEL_KIND_COUNT] = {
+        [ORIEL_KIND_ALL_REDUCE] = "all_reduce",
+        [ORIEL_KIND_ALL_GATHER] = "all_gather",
+        [ORIEL_KIND_REDUCE_SCATTER] = "reduce_scatter",
+        [ORIEL_KIND_ALL_TO_ALL] = "all_to_all",
+        [ORIEL_KIND_BROADCAST] = "broadcast",
+        [ORIEL_KIND_PERMUTE] = "permute",
+        [ORIEL_KIND_BARRIER] = "barrier",
+        [ORIEL_KIND_RAGGED_ALL_TO_ALL] = "ragged_all_to_all",
+        [ORIEL_KIND_KERNEL] = "kernel",
+    };
+
+    return kind < ORIEL_KIND_COUNT && names[kind] != NULL ? names[kind] : "unknown operation";
+}
+
+void oriel_record_describe(const oriel_record *record, char *out, size_t len)
+{
+    const char *kind = oriel_kind_name(record->kind);
+    const char *dtype = oriel_dtype_name((oriel_dtype)record->dtype);
+    unsigned long long bytes = record->bytes;
+    unsigned long long shape = record->shape;
+
+    switch (record->kind) {
+    case ORIEL_KIND_ALL_REDUCE:
+    case ORIEL_KIND_REDUCE_SCATTER:
+        snprintf(out, len, "%s %s of %llu bytes of %s%s%s", kind,
+                 oriel_redop_name((oriel_redop)record->redop), bytes, dtype,
+                 shape != ORIEL_VIA_AUTO ? " via " : "",
+                 shape != ORIEL_VIA_AUTO ? oriel_via_name((oriel_via)shape) : "");
+        break;
+    case ORIEL_KIND_BROADCAST:
+        snprintf(out, len, "%s of %llu bytes of %s from root %llu", kind, bytes, dtype, shape);
+        break;
+    case ORIEL_KIND_PERMUTE:
+        snprintf(out, len, "%s of %llu bytes of %s by permutation %016llx", kind, bytes, dtype,
+                 shape);
+        break;
+    case ORIEL_KIND_BARRIER:
+        snprintf(out, len, "%s", kind);
+        break;
+    case ORIEL_KIND_RAGGED_ALL_TO_ALL:
+        snprintf(out, len, "%s of rows of %llu bytes of %s in %llu slices for each member", kind,
+                 bytes, dtype, shape);
+        break;
+    default:
+        snprintf(out, len, "%s of %llu bytes of %s", kind, bytes, dtype);
+    }
+}
+
+static heap_trace *trace_add(oriel_comm *comm, int rank, uint64_t group, const oriel_record *record,
+                             enum trace_state state)
+{
+    heap_rank *r = &comm->heap.ranks[rank];
+    uint64_t sequence = atomic_fetch_add_explicit(&r->traced, 1, memory_order_relaxed) + 1;
+    heap_trace *entry = &r->trace[sequence % HEAP_TRACE];
+    double now = oriel_now_coarse();
+
+    entry->group = group;
+    atomic_store_explicit(&entry->bytes, record->bytes, memory_order_relaxed);
+    atomic_store_explicit(&entry->kind, record->kind, memory_order_relaxed);
+    entry->dtype = record->dtype;
+    entry->redop = record->redop;
+    atomic_store_explicit(&entry->begun, now, memory_order_relaxed);
+    atomic_store_explicit(&entry->ended, state == TRACE_DONE ? now : 0.0, memory_order_relaxed);
+    atomic_store_explicit(&entry->waits_for, -1, memory_order_relaxed);
+    atomic_store_explicit(&entry->state, state, memory_order_relaxed);
+    atomic_store_explicit(&entry->sequence, sequence, memory_order_release);
+    return entry;
+}
+
+heap_trace *oriel_trace_begin(oriel_comm *comm, int rank, uint64_t group,
+                              const oriel_record *record)
+{
+    return trace_add(comm, rank, group, record, TRACE_ENTERED);
+}
+
+void oriel_trace_past(oriel_comm *comm, int rank, uint64_t group, const oriel_record *record)
+{
+    trace_add(comm, rank, group, record, TRACE_DONE);
+}
+
+void oriel_trace_end(heap_trace *entry, enum trace_state state)
+{
+    atomic_store_explicit(&entry->ended, oriel_now_coarse(), memory_order_relaxed);
+    atomic_store_explicit(&entry->state, state, memory_order_release);
+}
+
+void oriel_trace_wait(heap_trace *entry, int rank, double now)
+{
+    atomic_store_explicit(&entry->looked, now, memory_order_relaxed);
+    atomic_store_explicit(&entry->waits_for, rank, memory_order_relaxed);
+}
+
+static const heap_trace *last_entry(const oriel_comm *comm, int rank, uint64_t *sequence_p)
+{
+    const heap_rank *r = &comm->heap.ranks[rank];
+    uint64_t sequence = atomic_load_explicit(&r->traced, memory_order_acquire);
+    const heap_trace *entry = &r->trace[sequence % HEAP_TRACE];
+
+    /* A rank that was stopped just then has counted the last one and not written it yet. */
+    if (sequence > 0 && atomic_load_explicit(&entry->sequence, memory_order_acquire) != sequence)
+        entry = &r->trace[--sequence % HEAP_TRACE];
+    *sequence_p = sequence;
+    return entry;
+}
+
+static int is_open(const heap_trace *entry, uint64_t sequence)
+{
+    return sequence > 0 && atomic_load(&entry->state) < TRACE_DONE;
+}
+
+int64_t oriel_comm_awaited(const oriel_comm *comm)
+{
+    int end = comm->first_rank + comm->local_ranks;
+    uint64_t sequence;
+    int64_t begun = 0;
+    int awaited = 0;
+
+    for (int rank = 0; rank < comm->size; rank++) {
+        const heap_trace *entry = last_entry(comm, rank, &sequence);
+        int here = rank >= comm->first_rank && rank < end;
+        int to = atomic_load(&entry->waits_for);
+
+        if (here && is_open(entry, sequence))
+            return -1;
+        begun += here ? (int64_t)sequence : 0;
+        awaited |= !here && is_open(entry, sequence) && to >= comm->first_rank && to < end;
+    }
+    return awaited ? begun : -1;
+}
+
+int oriel_trace_culprit(const oriel_comm *comm, int rank)
+{
+    double recently = oriel_now() - LOOKS_S;
+    int at = rank;
+
+    for (int steps = 0; steps < comm->size; steps++) {
+        uint64_t sequence;
+        const heap_trace *entry = last_entry(comm, at, &sequence);
+        int to = atomic_load(&entry->waits_for);
+
+        if (!is_open(entry, sequence) || to < 0 || to >= comm->size || entry->looked < recently)
+            return at;
+        at = to;
+    }
+    return rank;
+}
+
+void oriel_trace_describe(const oriel_comm *comm, int rank, char *out, size_t len)
+{
+    uint64_t sequence;
+    const heap_trace *entry = last_entry(comm, rank, &sequence);
+    double now = oriel_now();
+    uint32_t state;
+
+    state = atomic_load_explicit(&entry->state, memory_order_acquire);
+    if (sequence == 0)
+        snprintf(out, len, "it has not called any operation yet");
+    else if (state == TRACE_DONE || state == TRACE_FAILED)
+        snprintf(out, len, "its last operation was %s #%llu of %llu bytes, %s %.1f s ago",
+                 oriel_kind_name(entry->kind), (unsigned long long)sequence,
+                 (unsigned long long)entry->bytes, state == TRACE_DONE ? "done" : "failed",
+                 now - entry->ended);
+    else if (entry->waits_for >= 0)
+        snprintf(out, len, "it is in %s #%llu of %llu bytes for %.1f s, waiting for rank %d",
+                 oriel_kind_name(entry->kind), (unsigned long long)sequence,
+                 (unsigned long long)entry->bytes, now - entry->begun, (int)entry->waits_for);
+    else
+        snprintf(out, len, "it is in %s #%llu of %llu bytes for %.1f s",
+                 oriel_kind_name(entry->kind), (unsigned long long)sequence,
+                 (unsigned long long)entry->bytes, now - entry->begun);
+}

@@ -1,0 +1,38 @@
+/* The ring of a rank's last operations, in the heap, so that a peer that waits
+ * can say what the one it waits for did last. */
+#ifndef ORIEL_CORE_WORLD_TRACE_H
+#define ORIEL_CORE_WORLD_TRACE_H
+
+#include "core/world/comm.h"
+
+enum trace_state { TRACE_ENTERED, TRACE_ARRIVED, TRACE_DONE, TRACE_FAILED };
+enum oriel_kind {
+    ORIEL_KIND_ALL_REDUCE = 1,
+    ORIEL_KIND_ALL_GATHER,
+    ORIEL_KIND_REDUCE_SCATTER,
+    ORIEL_KIND_ALL_TO_ALL,
+    ORIEL_KIND_BROADCAST,
+    ORIEL_KIND_PERMUTE,
+    ORIEL_KIND_BARRIER,
+    ORIEL_KIND_RAGGED_ALL_TO_ALL,
+    ORIEL_KIND_KERNEL,
+    ORIEL_KIND_COUNT
+};
+
+const char *oriel_kind_name(uint32_t kind);
+/* "all_reduce sum of 64 bytes of f32" */
+void oriel_record_describe(const oriel_record *record, char *out, size_t len);
+heap_trace *oriel_trace_begin(oriel_comm *comm, int rank, uint64_t group,
+                              const oriel_record *record);
+/* One that was over before anybody could ask. */
+void oriel_trace_past(oriel_comm *comm, int rank, uint64_t group, const oriel_record *record);
+void oriel_trace_end(heap_trace *entry, enum trace_state state);
+/* The rank waits for another (-1: nobody), as it sees now. */
+void oriel_trace_wait(heap_trace *entry, int rank, double now);
+/* Who holds `rank` up in the end: it waits for another, that one for the next, until one
+ * waits for nobody, or has not looked for a while: it may be stopped. In a circle, `rank`. */
+int oriel_trace_culprit(const oriel_comm *comm, int rank);
+/* "its last operation was all_reduce #17 of 64 bytes, done 4.2 s ago" */
+void oriel_trace_describe(const oriel_comm *comm, int rank, char *out, size_t len);
+
+#endif

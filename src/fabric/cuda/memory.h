@@ -1,0 +1,58 @@
+/* The cuda fabric: device memory that other processes and other GPUs can map, by the
+ * driver's virtual memory calls. A descriptor passes through a port (port.h); within a
+ * process addresses are enough. Ranks may share a GPU. */
+#ifndef ORIEL_FABRIC_CUDA_MEMORY_H
+#define ORIEL_FABRIC_CUDA_MEMORY_H
+
+#include "fabric/cuda/driver.h"
+
+/* A device of this process, with its primary context, which other users of the process
+ * share. */
+typedef struct oriel_gpu {
+    int ordinal;
+    cu_device device;
+    cu_context context;
+    cu_stream stream; /* oriel's own: copies that must not wait for the caller's work */
+    cu_uuid uuid;
+    int sms;
+    int arch; /* 90 for sm_90 */
+    int rdma; /* NICs may reach its memory */
+    int room; /* thread blocks that its holder may have on it at a time; see core/device/device.h */
+    char name[64];
+} oriel_gpu;
+
+/* Physical memory, and where this process maps it. */
+typedef struct oriel_cuda_memory {
+    cu_ptr base;
+    size_t bytes; /* a multiple of the granularity */
+    cu_handle handle;
+    int fd; /* what peers fetch; -1: none */
+} oriel_cuda_memory;
+
+/* Local: the device with this number, checked for what the fabric needs. */
+oriel_status oriel_cuda_gpu_open(int ordinal, oriel_gpu *gpu_p);
+void oriel_cuda_gpu_close(oriel_gpu *gpu);
+
+/* Makes memory on `gpu`, zeroed, with a descriptor for others. */
+oriel_status oriel_cuda_memory_create(const oriel_gpu *gpu, size_t bytes,
+                                      oriel_cuda_memory *memory_p);
+/* Maps memory behind `fd`, which stays the caller's. Nobody can touch it before
+ * oriel_cuda_memory_open. */
+oriel_status oriel_cuda_memory_import(int fd, size_t bytes, oriel_cuda_memory *memory_p);
+/* Maps the memory behind [at, at + bytes), which is one mapping, once more: it stays when that
+ * is gone. Fails where other processes could not map it. */
+oriel_status oriel_cuda_memory_alias(const oriel_gpu *gpu, cu_ptr at, size_t bytes,
+                                     oriel_cuda_memory *memory_p);
+/* Lets these GPUs of the process read and write it. */
+oriel_status oriel_cuda_memory_open(const oriel_cuda_memory *memory, const oriel_gpu *gpus, int n);
+void oriel_cuda_memory_close(oriel_cuda_memory *memory);
+
+/* Whether a kernel on `from` can touch memory on `to`, both of this process; a failure is
+ * the sentence that says why not. */
+oriel_status oriel_cuda_reaches(const oriel_gpu *from, const oriel_gpu *to);
+
+/* Copies a few bytes to device memory, or from there, and waits until they have come. */
+oriel_status oriel_cuda_write(const oriel_gpu *gpu, cu_ptr to, const void *from, size_t bytes);
+oriel_status oriel_cuda_read(const oriel_gpu *gpu, void *to, cu_ptr from, size_t bytes);
+
+#endif

@@ -1,0 +1,104 @@
+/* What oriel reads of the device side of an NCCL communicator, as 2.30 lays it out: a library
+ * takes what was written for an older one than itself, from 2.30 on. Whoever gets one compares
+ * what it knows of it: the rank, the sizes, the number of barriers. */
+#ifndef ORIEL_FABRIC_NCCL_DEVICE_H
+#define ORIEL_FABRIC_NCCL_DEVICE_H
+
+#include "fabric/nccl/library.h"
+
+enum { NCCL_DEVICE_VERSION = 23000, NCCL_BUFFER_UNIT = 128 };
+
+/* How ncclDevCommRequirements begins; NCCL has defaults for the rest. */
+typedef struct nccl_device_needs {
+    size_t size;
+    unsigned magic;
+    unsigned version;
+    void *resources;
+    void *teams;
+    _Bool multimem;
+    int barriers; /* these and the last three would need more than load and store */
+    int lsa_barriers;
+    int rail_barriers;
+    int a2a_blocks, a2a_slots;
+} nccl_device_needs;
+
+/* How ncclDevComm begins; there is room for what follows. */
+typedef struct nccl_device_comm {
+    unsigned magic;
+    unsigned version;
+    int rank, size;
+    unsigned size_inverse;
+    int lsa_rank, lsa_size;
+    unsigned lsa_size_inverse;
+    void *windows;
+    nccl_window resources;
+    struct {
+        char reserved[8];
+        unsigned long long base; /* of rank 0 ... */
+        char reserved_too[8];
+        unsigned stride; /* ... and to the next rank's, in units of 4 GiB */
+        unsigned multicast_at;
+        char rest[40];
+    } resource_window;
+    void *multimem;
+    unsigned lsa_barrier_at; /* in the resource window, in units of NCCL_BUFFER_UNIT */
+    int lsa_barriers;
+    char rail_barrier[8];
+    /* GIN, from 2.30.5 on: connections, one for each NIC of the rank ... */
+    unsigned char gin_connections;
+    unsigned char gin_types[4]; /* NCCL_GIN_PROXY ... */
+    void *gin_contexts[4];      /* ... in device memory */
+    int gin_signals, gin_counters;
+    char rest[928];
+} nccl_device_comm;
+
+/* ---- GIN: puts, gets and signals over the network ------------------------------------------- */
+
+enum {
+    NCCL_GIN_VERSION = 23005,
+    NCCL_GIN_NONE = 0,
+    NCCL_GIN_PROXY = 2, /* kernels queue what a thread of NCCL's on the host does */
+    NCCL_GIN_FULL = 1   /* connects each rank with each other */
+};
+
+/* The whole of ncclDevCommRequirements. */
+typedef struct nccl_gin_needs {
+    nccl_device_needs first;
+    _Bool force;
+    int contexts, signals, counters;
+    int connection; /* NCCL_GIN_FULL */
+    _Bool exclusive;
+    int depth;
+    int traffic_class; /* NCCL_UNDEFINED */
+    int world_barriers;
+    _Bool strong_signals, va_signals;
+} nccl_gin_needs;
+
+/* How ncclCommProperties begins; there is room for what follows. */
+typedef struct nccl_properties {
+    size_t size;
+    unsigned magic, version;
+    int rank, ranks, cuda_device, nvml_device;
+    _Bool device_api, multimem;
+    int gin_type; /* between all ranks */
+    char rest[64];
+} nccl_properties;
+
+/* The proxy's side of one context in device memory; longer in some versions. */
+typedef struct nccl_gin_proxy {
+    int ranks;
+    unsigned queue_size; /* a power of 2 */
+    cu_ptr queues;       /* [ranks][queue_size], each of 128 bytes: see oriel/kernel_gin.h */
+    cu_ptr posted;       /* [ranks]: how many, counted by kernels ... */
+    cu_ptr taken;        /* ... and of those that have been done, by the host */
+    cu_ptr counters, signals;
+} nccl_gin_proxy;
+
+/* What GIN needs of a window. */
+typedef struct nccl_gin_window {
+    nccl_window_head head;
+    unsigned at; /* in what the NIC knows, in units of NCCL_WINDOW_ALIGNMENT */
+    cu_ptr handles[4];
+} nccl_gin_window;
+
+#endif

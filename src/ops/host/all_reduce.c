@@ -1,0 +1,100 @@
+/* all_reduce through a channel: each member reduces a slice of every chunk, so that
+ * nobody reads all of everybody's. An element is the reduction
+ * of the members' elements in group order, as in all other modes: the same bits.
+ *
+ * Within a chunk, member j reduces slice j: it finds the others' slices j in their
+ * slots, and leaves the result at slice j of its own slot, which nobody else uses. */
+#include "ops/reduce/reduce.h"
+#include "ops/host/transfer.h"
+
+static size_t least(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+static size_t chunk_len(const oriel_request *request, const struct stage *s, uint32_t chunk)
+{
+    return least(s->slot, request->record.bytes - (size_t)chunk * s->slot);
+}
+
+/* Slice j of a chunk of `len` bytes: [*at_p, *at_p + the result). */
+static size_t slice_of(size_t len, uint32_t n, int j, size_t *at_p)
+{
+    size_t step = (len + n - 1) / n;
+
+    step = (step + HEAP_LINE - 1) / HEAP_LINE * HEAP_LINE;
+    *at_p = least((size_t)j * step, len);
+    return least(step, len - *at_p);
+}
+
+static void publish(oriel_request *request, const struct stage *s, uint32_t chunk)
+{
+    const char *from = (const char *)request->op.send + (size_t)chunk * s->slot;
+    char *to = oriel_stage_slot(s, request->index, chunk);
+    size_t len = chunk_len(request, s, chunk);
+    size_t at;
+    size_t own = slice_of(len, request->record.n, request->index, &at);
+
+    oriel_op_copy(to, from, at, s->stream_out);
+    oriel_op_copy(to + at + own, from + at + own, len - at - own, s->stream_out);
+}
+
+static void reduce_slice(oriel_request *request, const struct stage *s, uint32_t chunk)
+{
+    const oriel_op *op = &request->op;
+    size_t at;
+    size_t len = slice_of(chunk_len(request, s, chunk), request->record.n, request->index, &at);
+    size_t from = (size_t)chunk * s->slot + at;
+    const void *src[HEAP_MAX_RANKS];
+    char *mine = oriel_stage_slot(s, request->index, chunk) + at;
+    char *recv = (char *)op->recv + from;
+
+    for (int i = 0; i < request->group->n; i++)
+        src[i] = oriel_stage_slot(s, i, chunk) + at;
+    src[request->index] = (const char *)op->send + from;
+    /* What stays in the cache first: it is read again at once. */
+    oriel_reduce(s->stream_out ? recv : mine, src, request->group->n,
+                 len / oriel_dtype_size(op->dtype), op->dtype, op->redop);
+    if (s->stream_out)
+        oriel_op_copy(mine, recv, len, 1);
+    else
+        oriel_op_copy(recv, mine, len, s->stream_in);
+}
+
+static void gather(oriel_request *request, const struct stage *s, uint32_t chunk)
+{
+    char *to = (char *)request->op.recv + (size_t)chunk * s->slot;
+    size_t len = chunk_len(request, s, chunk);
+
+    for (int j = 0; j < request->group->n; j++) {
+        size_t at;
+        size_t part = slice_of(len, request->record.n, j, &at);
+        if (j != request->index)
+            oriel_op_copy(to + at, oriel_stage_slot(s, j, chunk) + at, part, s->stream_in);
+    }
+}
+
+int oriel_two_shot_round(oriel_request *request, const struct stage *s)
+{
+    int did = 0;
+
+    if (request->published < request->chunks &&
+        oriel_stage_writable(request, s, request->published)) {
+        publish(request, s, request->published);
+        oriel_stage_advance(request, OP_EVERYBODY, COUNTER_PUBLISHED, ++request->published);
+        did++;
+    }
+    if (request->reduced < request->published &&
+        oriel_stage_reached(request, OP_EVERYBODY, COUNTER_PUBLISHED, request->reduced + 1)) {
+        reduce_slice(request, s, request->reduced);
+        oriel_stage_advance(request, OP_EVERYBODY, COUNTER_REDUCED, ++request->reduced);
+        did++;
+    }
+    if (request->gathered < request->reduced &&
+        oriel_stage_reached(request, OP_EVERYBODY, COUNTER_REDUCED, request->gathered + 1)) {
+        gather(request, s, request->gathered);
+        oriel_stage_advance(request, OP_EVERYBODY, COUNTER_GATHERED, ++request->gathered);
+        did++;
+    }
+    return did;
+}

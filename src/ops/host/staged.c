@@ -1,0 +1,394 @@
+/* Staged mode: a pipeline of chunks through the channel. Every member publishes
+ * chunk k of what others need of it, and gathers chunk k of its result once those
+ * it needs have published theirs. So a chunk of the own `send` is out before that
+ * chunk of `recv`, which may be the same memory, is written. */
+#include "core/protocol/style.h"
+#include "ops/host/ragged.h"
+#include "ops/host/transfer.h"
+
+enum { SLOTS = 8, FEW_CHUNKS = 4, RING = 2 << 20 };
+
+static size_t least(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+static uint32_t divide_up(size_t a, size_t b)
+{
+    return (uint32_t)((a + b - 1) / b);
+}
+
+/* ---- where things are ------------------------------------------------------------- */
+
+/* Of an all_reduce there should be a few chunks, so that one is published while another is
+ * reduced and a third gathered. */
+static size_t chunk_bytes(const oriel_request *request)
+{
+    size_t most = request->comm->heap.header->chunk_bytes;
+    size_t part = request->record.bytes / FEW_CHUNKS;
+
+    if (request->op.kind != ORIEL_KIND_ALL_REDUCE || part >= most)
+        return most;
+    return part > most / 2 ? part : most / 2;
+}
+
+/* What others have read lies in their caches and is slow to overwrite, until it has had to make
+ * room there. So operations take turns in their area: those of a few chunks in RING bytes, larger
+ * ones in a part that the caches hold. A chunk of the former begins anywhere in the ring, and may
+ * end in the slot after it. */
+static void place(const oriel_request *request, struct stage *s)
+{
+    uint32_t fit = (uint32_t)(s->area / s->slot); /* two lines at least, so two slots */
+    int few = request->chunks <= SLOTS;
+
+    s->slots = (uint32_t)(few ? least(fit - 1, RING / s->slot + 1) : least(SLOTS, fit));
+    s->ring = s->slots * s->slot;
+    s->at = request->cell->at % s->ring;
+    if (!few)
+        s->at -= s->at % s->slot;
+}
+
+struct stage oriel_stage_of(const oriel_request *request)
+{
+    const oriel_heap *heap = &request->comm->heap;
+    size_t n = request->record.n;
+    size_t area = heap->header->channel_bytes / n / HEAP_LINE * HEAP_LINE;
+    size_t slot = least(chunk_bytes(request), area / SLOTS) / HEAP_LINE * HEAP_LINE;
+    struct stage s = {.base =
+                          oriel_heap_channel(heap, request->cell->owner, request->cell->channel)};
+
+    s.area = area;
+    s.stream_out = (request->style & STYLE_STREAM_OUT) != 0;
+    s.stream_in = (request->style & STYLE_STREAM_IN) != 0;
+    s.slot = slot == 0 ? HEAP_LINE : slot;
+    place(request, &s);
+    s.columns = 1;
+    if (oriel_op_scatters(&request->op))
+        s.columns = (uint32_t)(s.slot / HEAP_LINE >= n - 1 ? n - 1 : n);
+    s.per_chunk = (uint32_t)least(s.columns, s.slot / HEAP_LINE);
+    s.unit = s.slot / s.per_chunk / HEAP_LINE * HEAP_LINE;
+    return s;
+}
+
+/* How many chunks hold `bytes` for each receiver. */
+static uint32_t chunks_for(const struct stage *s, size_t bytes)
+{
+    return divide_up((size_t)divide_up(bytes, s->unit) * s->columns, s->per_chunk);
+}
+
+char *oriel_stage_slot(const struct stage *s, int member, uint32_t chunk)
+{
+    return s->base + (size_t)member * s->area + (s->at + chunk * s->slot) % s->ring;
+}
+
+/* Units come range by range, and within a range column by column. All columns of a
+ * range are in one chunk, the sender's own left out; or, where slots are tiny, some:
+ * then those who reduce need one receiver's units of all senders together, and the
+ * others, who may be in place, gather from those to whom they have published. */
+static uint32_t column(const oriel_request *request, const struct stage *s, int sender,
+                       int receiver)
+{
+    uint32_t n = request->record.n;
+
+    if (s->columns == 1)
+        return 0;
+    if (s->columns < n)
+        return (uint32_t)(receiver - (receiver > sender));
+    return oriel_op_reduces(&request->op) ? (uint32_t)receiver : (uint32_t)(sender + receiver) % n;
+}
+
+/* Finds what `sender` has for `receiver` in a chunk: bytes from `*at_p` of the block
+ * or stream. NULL: nothing. */
+static char *find_unit(const oriel_request *request, const struct stage *s, uint32_t chunk,
+                       int sender, int receiver, size_t *at_p)
+{
+    uint64_t first = (uint64_t)chunk * s->per_chunk;
+    uint32_t begin = (uint32_t)(first % s->columns);
+    uint32_t place = (column(request, s, sender, receiver) + s->columns - begin) % s->columns;
+
+    if (place >= s->per_chunk)
+        return NULL;
+    *at_p = (size_t)((first + place) / s->columns) * s->unit;
+    return oriel_stage_slot(s, sender, chunk) + place * s->unit;
+}
+
+/* ---- how far everybody is ---------------------------------------------------------- */
+
+static _Atomic uint32_t *counter_of(heap_member *member, enum counter which)
+{
+    return which == COUNTER_PUBLISHED ? &member->published
+           : which == COUNTER_REDUCED ? &member->reduced
+                                      : &member->gathered;
+}
+
+int oriel_stage_reached(const oriel_request *request, int whom, enum counter which, uint32_t value)
+{
+    heap_member *members = oriel_heap_members(&request->comm->heap, request->cell);
+    int first = whom == OP_EVERYBODY ? 0 : whom;
+    int end = whom == OP_EVERYBODY ? request->group->n : whom + 1;
+
+    for (int i = first; i < end && whom != OP_NOBODY; i++) {
+        if (atomic_load_explicit(counter_of(&members[i], which), memory_order_acquire) < value)
+            return 0;
+    }
+    return 1;
+}
+
+void oriel_stage_advance(oriel_request *request, int whom, enum counter which, uint32_t value)
+{
+    heap_member *members = oriel_heap_members(&request->comm->heap, request->cell);
+
+    atomic_store_explicit(counter_of(&members[request->index], which), value, memory_order_release);
+    if (whom == OP_EVERYBODY)
+        oriel_group_ring(request->group);
+    else if (whom != OP_NOBODY)
+        oriel_comm_ring(request->comm,
+                        request->comm->heap.ranks[request->group->ranks[whom]].process);
+}
+
+int oriel_stage_writable(const oriel_request *request, const struct stage *s, uint32_t chunk)
+{
+    return chunk < s->slots ||
+           oriel_stage_reached(request, request->to, COUNTER_GATHERED, chunk - s->slots + 1);
+}
+
+/* ---- chunks -------------------------------------------------------------------------- */
+
+static void publish(oriel_request *request, const struct stage *s, uint32_t chunk)
+{
+    const oriel_op *op = &request->op;
+    size_t block = request->record.bytes;
+    int per_receiver = oriel_op_scatters(op);
+    size_t at;
+
+    for (int to = 0; to < (per_receiver ? request->group->n : 1); to++) {
+        char *unit;
+        int streams;
+
+        if (per_receiver && to == request->index)
+            continue;
+        unit = find_unit(request, s, chunk, request->index, to, &at);
+        if (unit == NULL)
+            continue;
+        streams =
+            per_receiver ? oriel_style_streams(request->group, request->style, to) : s->stream_out;
+        if (op->ragged != NULL)
+            oriel_ragged_put(op, to, at, unit, s->unit, streams);
+        else if (at < block)
+            oriel_op_copy(unit, (const char *)op->send + oriel_op_part(op, to) + at,
+                          least(s->unit, block - at), streams);
+    }
+}
+
+/* The own part of an exchange, in as many pieces as there are chunks. */
+static void gather_own(const oriel_request *request, const struct stage *s, uint32_t chunk)
+{
+    const oriel_op *op = &request->op;
+    size_t block = request->record.bytes;
+    size_t step = (block + request->chunks - 1) / request->chunks;
+    size_t at = least((size_t)chunk * step, block);
+    size_t own = oriel_op_part(op, request->index) + at;
+
+    oriel_op_copy((char *)op->recv + own, (const char *)op->send + own, least(step, block - at),
+                  s->stream_in);
+}
+
+/* Each of the others' units as it comes. */
+static oriel_status gather_units(oriel_request *request, const struct stage *s, uint32_t chunk)
+{
+    const oriel_op *op = &request->op;
+    size_t block = request->record.bytes;
+    oriel_status st = ORIEL_OK;
+
+    if (op->ragged == NULL)
+        gather_own(request, s, chunk);
+    else if (chunk == 0)
+        st = oriel_ragged_self(request, s->stream_in);
+    for (int i = 0; i < request->group->n && st == ORIEL_OK; i++) {
+        size_t at;
+        const char *unit =
+            i != request->index ? find_unit(request, s, chunk, i, request->index, &at) : NULL;
+
+        if (unit == NULL)
+            continue;
+        if (op->ragged != NULL)
+            st = oriel_ragged_take(request, i, at, unit, s->unit, s->stream_in);
+        else if (at < block)
+            oriel_op_copy((char *)op->recv + (size_t)i * block + at, unit,
+                          least(s->unit, block - at), s->stream_in);
+    }
+    return st;
+}
+
+/* The units of all whom this member needs together. */
+static void gather_range(oriel_request *request, const struct stage *s, uint32_t chunk)
+{
+    const oriel_op *op = &request->op;
+    const void *src[HEAP_MAX_RANKS];
+    size_t at = 0;
+
+    for (int i = 0; i < request->group->n; i++) {
+        if (i == request->index)
+            continue;
+        src[i] = find_unit(request, s, chunk, i, request->index, &at);
+        if (src[i] == NULL)
+            return; /* another receiver's: then that of every sender is */
+    }
+    if (at >= request->record.bytes)
+        return;
+    src[request->index] = (const char *)op->send + oriel_op_part(op, request->index) + at;
+    oriel_op_take(op, request->group->n, request->index, src, at,
+                  least(s->unit, request->record.bytes - at), s->stream_in);
+}
+
+static oriel_status gather(oriel_request *request, const struct stage *s, uint32_t chunk)
+{
+    if (oriel_op_scatters(&request->op) && oriel_op_gathers(&request->op))
+        return gather_units(request, s, chunk);
+    gather_range(request, s, chunk);
+    return ORIEL_OK;
+}
+
+/* ---- the machine --------------------------------------------------------------------- */
+
+static int two_shot(const oriel_request *request)
+{
+    return request->op.kind == ORIEL_KIND_ALL_REDUCE;
+}
+
+/* Who publishes nothing counts as one ahead of what it has gathered: then whoever is
+ * behind all others is the one they wait for (oriel_cell_missing). */
+static void keep_up(oriel_request *request)
+{
+    if (request->to == OP_NOBODY)
+        oriel_stage_advance(request, OP_NOBODY, COUNTER_PUBLISHED,
+                            (uint32_t)least(request->gathered + 1, request->chunks));
+}
+
+/* Publishes and gathers the next chunk if it may; returns how many were done, or -1
+ * when the operation was revoked. */
+static int one_shot_round(oriel_request *request, const struct stage *s)
+{
+    uint32_t k = request->published;
+    int did = 0;
+
+    if (k < request->chunks && oriel_stage_writable(request, s, k)) {
+        publish(request, s, k);
+        oriel_stage_advance(request, request->to, COUNTER_PUBLISHED, ++request->published);
+        did++;
+    }
+    k = request->gathered;
+    if (k < request->published &&
+        oriel_stage_reached(request, request->from, COUNTER_PUBLISHED, k + 1)) {
+        if (gather(request, s, k) != ORIEL_OK)
+            return -1;
+        oriel_stage_advance(request, request->from, COUNTER_GATHERED, ++request->gathered);
+        keep_up(request);
+        did++;
+    }
+    return did;
+}
+
+/* Counts this member as finished once nobody needs anything of it any more but what
+ * is in the heap. Returns 0 when the operation is revoked. */
+static int finish(oriel_request *request)
+{
+    uint32_t done = two_shot(request) ? request->reduced : request->published;
+    uint32_t by = (uint32_t)request->owes;
+
+    if (by == 0 || done < request->chunks || request->unchecked > 0)
+        return 1;
+    request->owes = 0;
+    if (!oriel_cell_finish(request->cell, by))
+        return 0;
+    if (oriel_cell_look(request->cell).finished == request->record.n)
+        oriel_group_ring(request->group);
+    return 1;
+}
+
+/* Whom this member waits for, and who for it; itself it need not. */
+static int other(const oriel_request *request, int whom)
+{
+    return whom == request->index ? OP_NOBODY : whom;
+}
+
+/* The most that this member has for another. */
+static size_t longest_part(const oriel_request *request)
+{
+    size_t longest = 0;
+
+    if (request->op.ragged == NULL)
+        return request->record.bytes;
+    for (int to = 0; to < request->group->n; to++) {
+        size_t stream = oriel_ragged_stream(&request->op, to);
+        longest = stream > longest && to != request->index ? stream : longest;
+    }
+    return longest;
+}
+
+/* Bytes after which the next operation may begin, about: members of a ragged one differ. */
+static size_t taken(const oriel_request *request, const struct stage *s)
+{
+    size_t part = (size_t)divide_up(longest_part(request), HEAP_LINE) * HEAP_LINE;
+
+    if (request->chunks > 1)
+        return request->chunks * s->slot;
+    if (request->op.ragged != NULL && part < s->unit / 2)
+        part = s->unit / 2 / HEAP_LINE * HEAP_LINE;
+    return (s->per_chunk - 1) * s->unit + part;
+}
+
+/* What could not be known before all had arrived. */
+static struct stage begin(oriel_request *request)
+{
+    const heap_member *members = oriel_heap_members(&request->comm->heap, request->cell);
+    int n = request->group->n;
+    struct stage s;
+
+    for (int i = 0; i < n; i++)
+        request->chunks = members[i].chunks > request->chunks ? members[i].chunks : request->chunks;
+    request->from = other(request, oriel_op_source(&request->op, request->index));
+    request->to = other(request, oriel_op_destination(&request->op, request->index));
+    request->unchecked = request->op.ragged != NULL ? n : 0;
+    /* A root's last chunk is all that a broadcast needs. */
+    request->owes = 1;
+    if (request->op.kind == ORIEL_KIND_BROADCAST)
+        request->owes = request->index == request->op.root ? n : 0;
+    if (request->to == OP_NOBODY)
+        request->published = request->chunks;
+    keep_up(request);
+    s = oriel_stage_of(request);
+    if (request->index == 0)
+        atomic_fetch_add_explicit(&request->comm->heap.ranks[request->cell->owner].staged,
+                                  taken(request, &s), memory_order_relaxed);
+    return s;
+}
+
+void oriel_staged_expose(oriel_request *request)
+{
+    heap_member *member = &oriel_heap_members(&request->comm->heap, request->cell)[request->index];
+    struct stage s = oriel_stage_of(request);
+
+    member->chunks = chunks_for(&s, longest_part(request));
+}
+
+oriel_status oriel_staged_step(oriel_request *request)
+{
+    struct stage s = oriel_stage_of(request);
+    cell_view seen;
+    int did;
+
+    if (oriel_cell_look(request->cell).revoked)
+        return ORIEL_ERR_REVOKED;
+    if (request->chunks == 0)
+        s = begin(request);
+    do {
+        did = two_shot(request) ? oriel_two_shot_round(request, &s) : one_shot_round(request, &s);
+        if (did < 0 || !finish(request))
+            return ORIEL_ERR_REVOKED;
+    } while (did > 0 && request->gathered < request->chunks);
+    seen = oriel_cell_look(request->cell);
+    if (seen.finished == request->record.n && request->gathered == request->chunks)
+        return ORIEL_OK;
+    return seen.revoked ? ORIEL_ERR_REVOKED : ORIEL_IN_PROGRESS;
+}

@@ -1,0 +1,71 @@
+/* How the data of a request moves: one machine for each mode, see docs/design.md. */
+#ifndef ORIEL_OPS_HOST_TRANSFER_H
+#define ORIEL_OPS_HOST_TRANSFER_H
+
+#include "ops/host/request.h"
+
+/* A result that is about to be written. */
+void oriel_transfer_advise(const void *result, size_t bytes);
+/* Before the member arrives: puts its payload or its addresses where the others
+ * find them. ORIEL_ERR_SYSTEM: no memory. */
+oriel_status oriel_transfer_expose(oriel_request *request);
+/* All have arrived: moves data. ORIEL_OK: this rank's result is complete.
+ * ORIEL_ERR_REVOKED: the operation is revoked. */
+oriel_status oriel_transfer_step(oriel_request *request);
+
+/* ---- direct (direct.c) ------------------------------------------------------------ */
+
+oriel_status oriel_direct_step(oriel_request *request);
+
+/* ---- staged (staged.c) ------------------------------------------------------------ */
+
+/* Member i's part of the channel is `area` bytes, in which chunk k begins at byte
+ * (at + k * slot) mod `ring`. Where a member gives each other one something of its own, a
+ * slot is divided into units, one for each receiver. */
+struct stage {
+    char *base;
+    size_t area;
+    size_t slot; /* bytes of one chunk */
+    uint32_t slots;
+    size_t ring;        /* bytes of them */
+    size_t at;          /* where chunk 0 begins there */
+    size_t unit;        /* bytes for one receiver */
+    uint32_t columns;   /* units that one range of `unit` bytes of the blocks needs */
+    uint32_t per_chunk; /* units in a chunk; fewer than columns where slots are tiny */
+    int stream_out;     /* see core/protocol/style.h */
+    int stream_in;
+};
+
+enum counter { COUNTER_PUBLISHED, COUNTER_REDUCED, COUNTER_GATHERED };
+
+struct stage oriel_stage_of(const oriel_request *request);
+char *oriel_stage_slot(const struct stage *s, int member, uint32_t chunk);
+/* Whether `whom` (a position, OP_NOBODY or OP_EVERYBODY) has come so far. */
+int oriel_stage_reached(const oriel_request *request, int whom, enum counter which, uint32_t value);
+/* Publishes the own progress to `whom`. */
+void oriel_stage_advance(oriel_request *request, int whom, enum counter which, uint32_t value);
+/* Whether slot of chunk `chunk` may be filled. */
+int oriel_stage_writable(const oriel_request *request, const struct stage *s, uint32_t chunk);
+
+oriel_status oriel_staged_step(oriel_request *request);
+/* Before arriving. */
+void oriel_staged_expose(oriel_request *request);
+
+/* ---- pulled (pull.c) ---------------------------------------------------------------- */
+
+/* By a cell: as oriel_transfer_expose and oriel_transfer_step. */
+oriel_status oriel_pull_expose(oriel_request *request);
+oriel_status oriel_pull_step(oriel_request *request);
+/* By the lane: before arriving; once all have; then reads all, once. ORIEL_IN_PROGRESS:
+ * somebody is gone; another failure has revoked the comm. */
+void oriel_pull_show(const oriel_request *request);
+int oriel_pull_agreed(const oriel_request *request);
+oriel_status oriel_pull_lane(oriel_request *request);
+
+/* ---- all_reduce (all_reduce.c) ------------------------------------------------------ */
+
+/* Staged: does each phase's next chunk if it may; returns how
+ * many were done. */
+int oriel_two_shot_round(oriel_request *request, const struct stage *s);
+
+#endif

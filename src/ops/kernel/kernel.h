@@ -1,0 +1,120 @@
+/* A person's kernel as an operation: all ranks of a group meet in a cell, each with its
+ * operands and results where the others can reach them; then each runs the kernel with
+ * a team of threads; when it has ended on all, the results are there. See
+ * docs/kernels.md for what is promised to the kernel. */
+#ifndef ORIEL_OPS_KERNEL_KERNEL_H
+#define ORIEL_OPS_KERNEL_KERNEL_H
+
+#include "base/types.h"
+#include "core/memory/arena.h"
+#include "oriel/kernel_types.h"
+#include "ops/kernel/crew.h"
+#include "ops/host/request.h"
+
+/* The entry that ORIEL_ENTRY makes. */
+typedef void (*oriel_kernel_entry)(oriel_team *team);
+
+/* A person's host function: see oriel/op.h. */
+struct oriel_call;
+typedef oriel_status (*oriel_op_function)(struct oriel_call *call);
+
+enum { KERNEL_MAX_BUFFERS = 64, KERNEL_MAX_ATTRIBUTES = 64, KERNEL_DIMS = 8, KERNEL_TEXT = 256 };
+
+typedef struct oriel_kernel {
+    uint64_t hash; /* of its source and its name; equal on all processes */
+    char name[64];
+    _Atomic oriel_kernel_entry entry; /* loaded again, it may change under a call */
+    _Atomic oriel_op_function op;     /* NULL: it is a kernel */
+    struct oriel_kernel *next;
+} oriel_kernel;
+
+/* Local: makes a kernel known to this process, for good. The same hash again replaces
+ * the entry. */
+oriel_status oriel_kernel_register(uint64_t hash, const char *name, oriel_kernel_entry entry);
+oriel_status oriel_host_op_register(uint64_t hash, const char *name, oriel_op_function op);
+/* NULL: unknown. */
+const oriel_kernel *oriel_kernel_find(uint64_t hash);
+
+/* An operand or a result as the caller has it. */
+typedef struct kernel_buffer {
+    void *data;
+    size_t count;
+    oriel_dtype dtype;
+    size_t at; /* in the area, where there is one */
+    int ndim;  /* host functions alone */
+    int64_t dims[KERNEL_DIMS];
+} kernel_buffer;
+
+typedef struct kernel_thread {
+    crew_task task;
+    oriel_team team;
+    struct oriel_kernel_call *call;
+} kernel_thread;
+
+typedef struct oriel_kernel_call {
+    const oriel_kernel *kernel;
+    oriel_crew *crew;
+    uint64_t identity; /* what all ranks must have alike: kernel, shapes, attributes */
+    uint64_t bytes;    /* of operands and results */
+    int num_operands, num_buffers;
+    int64_t num_values;
+    const char *said;       /* the attributes in words; NULL or "": none */
+    kernel_buffer *buffers; /* operands, then results */
+    oriel_board *board;     /* within one process */
+
+    oriel_comm *comm;
+    const oriel_group *group;
+    heap_cell *cell;
+    heap_member *member;
+    oriel_area area; /* between processes */
+    oriel_frame frame;
+    oriel_buffer *reach; /* what the frame points to ... */
+    void **peers;
+    oriel_board **boards;
+
+    int started, counted, complained;
+    double jitter; /* seconds */
+    int num_threads;
+    kernel_thread *threads;
+    _Atomic uint32_t running; /* threads */
+    _Atomic uint32_t ended;   /* all have: the call may go */
+    _Atomic uint32_t sync_arrived, sync_round, sync_sleepers;
+    _Atomic uint32_t trouble;
+    _Atomic int64_t trouble_value;
+    double deadline;     /* by oriel_now */
+    oriel_status status; /* of a host function ... */
+    char error[KERNEL_TEXT];
+} oriel_kernel_call;
+
+/* Local: a call of a group of `n`. The caller fills `buffers`, then calls
+ * oriel_kernel_call_identify. `values` must stay until the outcome. */
+oriel_status oriel_kernel_call_create(const oriel_kernel *kernel, oriel_crew *crew, int n,
+                                      int num_operands, int num_results, const int64_t *values,
+                                      int64_t num_values, oriel_kernel_call **call_p);
+void oriel_kernel_call_identify(oriel_kernel_call *call, const oriel_heap *heap);
+/* NULL is fine. */
+void oriel_kernel_call_destroy(oriel_kernel_call *call);
+
+/* ---- for request.c and transfer.c ------------------------------------------------ */
+
+/* Before arriving: operands are where the others can read them. */
+oriel_status oriel_kernel_expose(oriel_request *request);
+/* All have arrived. As oriel_transfer_step. */
+oriel_status oriel_kernel_step(oriel_request *request);
+/* After a failure: nobody touches this rank's memory any more. */
+int oriel_kernel_quiet(const oriel_request *request);
+/* Poisons the results. */
+void oriel_kernel_fail(oriel_request *request);
+/* What holds the call up, as a sentence: for who gives up. */
+void oriel_kernel_describe(const oriel_request *request, char *out, size_t len);
+
+/* ---- team.c ------------------------------------------------------------------------ */
+
+extern const oriel_team_calls oriel_team_calls_host;
+
+/* ---- host_op.c -------------------------------------------------------------------- */
+
+/* The entry of all host functions. */
+void oriel_host_op_run(oriel_team *team);
+
+#endif

@@ -1,0 +1,222 @@
+/* Calls that XLA has captured in a graph, which it replays without execute: in hand-made frames,
+ * with a driver that does nothing. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "core/device/device.h"
+#include "ffi/ffi.h"
+#include "ffi/site.h"
+#include "support/check.h"
+#include "support/gpu/fakes.h"
+#include "support/ranks.h"
+
+/* ---- a driver ---------------------------------------------------------------------------------
+ */
+
+static cu_driver driver;
+static int captures; /* whether streams are being captured */
+static int touches;  /* of the GPU */
+
+static cu_result stream_captured(cu_stream stream, int *captured)
+{
+    (void)stream;
+    *captured = captures;
+    return CU_OK;
+}
+
+static cu_result context_push(cu_context context)
+{
+    (void)context;
+    touches++;
+    return CU_OK;
+}
+
+static int open_driver(void **state)
+{
+    (void)state;
+    if (fakes_open() == NULL)
+        return -1;
+    driver = *oriel_cu;
+    driver.stream_captured = stream_captured;
+    driver.context_push = context_push;
+    oriel_cu = &driver;
+    return 0;
+}
+
+/* ---- XLA --------------------------------------------------------------------------------------
+ */
+
+static char said[256];
+static void *site; /* what XLA keeps for the program */
+
+static xla_error *error_create(xla_error_args *args)
+{
+    snprintf(said, sizeof said, "%s", args->message);
+    return (xla_error *)said;
+}
+
+static xla_error *state_set(xla_state_args *args)
+{
+    site = args->state;
+    return NULL;
+}
+
+static xla_error *state_get(xla_state_args *args)
+{
+    args->state = site;
+    return NULL;
+}
+
+static xla_error *ordinal_get(xla_ordinal_args *args)
+{
+    args->ordinal = 0;
+    return NULL;
+}
+
+static xla_error *stream_get(xla_stream_args *args)
+{
+    args->stream = &driver;
+    return NULL;
+}
+
+static const xla_api api = {.struct_size = sizeof api,
+                            .error_create = error_create,
+                            .stream_get = stream_get,
+                            .state_set = state_set,
+                            .state_get = state_get,
+                            .ordinal_get = ordinal_get};
+
+/* A barrier of one rank, of which XLA runs one stage. */
+static void *run(void *(*stage)(xla_frame *))
+{
+    static const char *const texts[] = {"kind", "module", "site", "world", "group_size", "groups"};
+    int64_t values[] = {ORIEL_KIND_BARRIER, 7, 1, 1, 1, 0};
+    enum { ATTRS = sizeof values / sizeof *values };
+    xla_array groups = {.dtype = XLA_S64, .size = 1, .data = &values[ATTRS - 1]};
+    xla_scalar scalars[ATTRS];
+    xla_span spans[ATTRS];
+    xla_span *names[ATTRS];
+    void *items[ATTRS];
+    int types[ATTRS];
+    xla_frame frame = {.struct_size = sizeof frame, .api = &api, .ctx = (xla_context *)&driver};
+
+    for (int i = 0; i < ATTRS; i++) {
+        scalars[i] = (xla_scalar){.dtype = XLA_S64, .value = &values[i]};
+        spans[i] = (xla_span){.ptr = texts[i], .len = strlen(texts[i])};
+        names[i] = &spans[i];
+        items[i] = i < ATTRS - 1 ? (void *)&scalars[i] : &groups;
+        types[i] = i < ATTRS - 1 ? XLA_ATTR_SCALAR : XLA_ATTR_ARRAY;
+    }
+    frame.attrs = (xla_attrs){.size = ATTRS, .types = types, .names = names, .items = items};
+    return stage(&frame);
+}
+
+static void compile(void)
+{
+    assert_null(run(oriel_ffi_cuda_instantiate));
+}
+
+static void discard(void)
+{
+    oriel_site_destroy(site);
+}
+
+/* An execution: with a graph that is there, XLA replays that. */
+static void execute(int replays)
+{
+    assert_null(run(oriel_ffi_cuda_prepare));
+    assert_null(run(oriel_ffi_cuda_initialize));
+    if (!replays)
+        assert_null(run(oriel_ffi_cuda_execute));
+}
+
+/* ---- worlds -----------------------------------------------------------------------------------
+ */
+
+static oriel_comm *comm;
+static oriel_gpu gpu;
+static oriel_device_code code;
+static device_report report;
+static oriel_device_rank rank;
+static oriel_devices devices;
+
+static void init(void)
+{
+    static const int ordinal = 0;
+
+    comm = ranks_comm(1, 5.0, NULL);
+    rank = (oriel_device_rank){.gpu = &gpu, .code = &code, .report = &report};
+    devices = (oriel_devices){.ranks = &rank, .num_ranks = 1, .ctas = 1, .stage_bytes = 1 << 20};
+    comm->devices = &devices;
+    CHECK_OK(oriel_ffi_attach(comm, &ordinal, 1));
+}
+
+static void finalize(void)
+{
+    CHECK_OK(oriel_ffi_detach(0));
+    comm->devices = NULL;
+    CHECK_OK(oriel_comm_destroy(comm));
+}
+
+/* ---- tests ------------------------------------------------------------------------------------
+ */
+
+static void a_graph_of_a_world_that_is_gone_is_refused(void **state)
+{
+    (void)state;
+    init();
+    compile();
+    captures = 1;
+    execute(0);
+    execute(1);
+    finalize();
+    init();
+    touches = 0;
+    assert_non_null(run(oriel_ffi_cuda_prepare));
+    assert_non_null(run(oriel_ffi_cuda_initialize));
+    assert_string_equal(
+        said, "barrier: the program was captured in a CUDA graph in a world that has been "
+              "finalized, and cannot run in another; call jax.clear_caches(), so that it "
+              "is compiled anew");
+    assert_int_equal(touches, 0);
+    discard();
+    compile();
+    execute(0);
+    execute(1);
+    assert_true(touches > 0);
+    discard();
+    finalize();
+}
+
+static void what_was_not_captured_goes_on(void **state)
+{
+    (void)state;
+    init();
+    compile();
+    captures = 0;
+    execute(0);
+    finalize();
+    init();
+    execute(0);
+    captures = 1; /* now it is */
+    execute(0);
+    execute(1);
+    discard();
+    finalize();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_graph_of_a_world_that_is_gone_is_refused),
+        cmocka_unit_test(what_was_not_captured_goes_on),
+    };
+
+    return cmocka_run_group_tests(tests, open_driver, NULL);
+}

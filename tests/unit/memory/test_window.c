@@ -1,0 +1,212 @@
+/* labels: tsan valgrind */
+/* Windows of a world of one process; tests/multi/programs/windows.c has several. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "support/check.h"
+#include "support/ranks.h"
+#include "support/resources.h"
+
+enum { RANKS = 3, WINDOWS = 40 };
+static const double patience_s = 30.0;
+
+static unsigned char *part_of(oriel_window *window, int rank)
+{
+    void *ptr = NULL;
+
+    CHECK_OK(oriel_window_ptr(window, rank, &ptr));
+    return ptr;
+}
+
+static void test_sizes(void **state)
+{
+    static const size_t sizes[] = {1, 7, 64, 4095, 4096, 4097, 1 << 20, (64 << 20) + 1};
+    oriel_comm *comm = ranks_comm(RANKS, patience_s, NULL);
+
+    (void)state;
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        oriel_window *window = NULL;
+
+        CHECK_OK(oriel_window_create(comm, sizes[i], &window));
+        assert_int_equal(oriel_window_bytes(window), sizes[i]);
+        for (int r = 0; r < RANKS; r++) {
+            unsigned char *part = part_of(window, r);
+
+            assert_int_equal((uintptr_t)part % 64, 0);
+            assert_int_equal(part[0] | part[sizes[i] - 1], 0);
+            memset(part, r + 1, sizes[i] < 10000 ? sizes[i] : 10000);
+        }
+        for (int r = 0; r < RANKS; r++)
+            assert_int_equal(part_of(window, r)[0], r + 1);
+        CHECK_OK(oriel_window_destroy(window));
+    }
+    assert_int_equal(oriel_comm_destroy(comm), ORIEL_OK);
+}
+
+static void found_at(oriel_comm *comm, const unsigned char *addr, oriel_window *window, int rank,
+                     size_t offset)
+{
+    oriel_window *found = NULL;
+    size_t found_offset = 0;
+    int found_rank = -1;
+
+    CHECK_OK(oriel_window_find(comm, addr, &found, &found_rank, &found_offset));
+    assert_ptr_equal(found, window);
+    assert_int_equal(found_rank, rank);
+    assert_int_equal(found_offset, offset);
+}
+
+static void not_found_at(oriel_comm *comm, const void *addr)
+{
+    oriel_window *found = (oriel_window *)comm;
+    size_t offset = 77;
+    int rank = 88;
+
+    CHECK_IS(ORIEL_ERR_INVALID, oriel_window_find(comm, addr, &found, &rank, &offset));
+    check_says("no window", NULL);
+    assert_ptr_equal(found, comm);
+    assert_int_equal(rank, 88);
+    assert_int_equal(offset, 77);
+}
+
+static void test_find(void **state)
+{
+    oriel_comm *comm = ranks_comm(RANKS, patience_s, NULL);
+    oriel_window *windows[WINDOWS];
+    unsigned char *gone;
+
+    (void)state;
+    for (size_t w = 0; w < WINDOWS; w++)
+        CHECK_OK(oriel_window_create(comm, 5000 + w, &windows[w]));
+    for (size_t w = 0; w < WINDOWS; w++) {
+        for (int r = 0; r < RANKS; r++) {
+            unsigned char *part = part_of(windows[w], r);
+
+            found_at(comm, part, windows[w], r, 0);
+            found_at(comm, part + 4999 + w, windows[w], r, 4999 + w);
+            not_found_at(comm, part + 5000 + w); /* the rest of its last page */
+        }
+    }
+    not_found_at(comm, NULL);
+    not_found_at(comm, &windows);
+    not_found_at(comm, (void *)UINTPTR_MAX);
+    gone = part_of(windows[3], 1);
+    CHECK_OK(oriel_window_destroy(windows[3]));
+    not_found_at(comm, gone);
+    found_at(comm, part_of(windows[4], 2) + 8, windows[4], 2, 8);
+    assert_int_equal(oriel_comm_destroy(comm), ORIEL_OK); /* frees the others */
+}
+
+static void test_bad_arguments(void **state)
+{
+    oriel_comm *comm = ranks_comm(RANKS, patience_s, NULL);
+    oriel_window *window = NULL;
+    oriel_window *none = (oriel_window *)comm;
+    void *ptr = comm;
+    size_t offset;
+    int rank;
+
+    (void)state;
+    CHECK_IS(ORIEL_ERR_INVALID, oriel_window_create(NULL, 64, &none));
+    check_says("comm is NULL", NULL);
+    CHECK_IS(ORIEL_ERR_INVALID, oriel_window_create(comm, 64, NULL));
+    check_says("window_p is NULL", NULL);
+    CHECK_IS(ORIEL_ERR_INVALID, oriel_window_create(comm, 0, &none));
+    check_says("bytes is 0", NULL);
+    CHECK_IS(ORIEL_ERR_INVALID, oriel_window_create(comm, SIZE_MAX, &none));
+    check_says("18446744073709551615", NULL);
+    CHECK_OK(oriel_window_create(comm, 64, &window));
+    CHECK_IS(ORIEL_ERR_INVALID, oriel_window_ptr(NULL, 0, &ptr));
+    CHECK_IS(ORIEL_ERR_INVALID, oriel_window_ptr(window, 0, NULL));
+    CHECK_IS(ORIEL_ERR_INVALID, oriel_window_ptr(window, -1, &ptr));
+    check_says("rank is -1", NULL);
+    CHECK_IS(ORIEL_ERR_INVALID, oriel_window_ptr(window, RANKS, &ptr));
+    check_says("rank is 3", NULL);
+    CHECK_IS(ORIEL_ERR_INVALID, oriel_window_find(NULL, window, &none, &rank, &offset));
+    CHECK_IS(ORIEL_ERR_INVALID, oriel_window_find(comm, window, NULL, &rank, &offset));
+    CHECK_IS(ORIEL_ERR_INVALID, oriel_window_find(comm, window, &none, NULL, &offset));
+    CHECK_IS(ORIEL_ERR_INVALID, oriel_window_find(comm, window, &none, &rank, NULL));
+    assert_ptr_equal(none, comm);
+    assert_ptr_equal(ptr, comm);
+    assert_int_equal(oriel_window_bytes(NULL), 0);
+    CHECK_OK(oriel_window_destroy(NULL));
+    CHECK_OK(oriel_window_destroy(window));
+    assert_int_equal(oriel_comm_destroy(comm), ORIEL_OK);
+}
+
+/* More than any machine has: a status, and the comm still works. */
+static void test_too_large(void **state)
+{
+    oriel_comm *comm = ranks_comm(RANKS, patience_s, NULL);
+    oriel_window *window = NULL;
+
+    (void)state;
+    CHECK_IS(ORIEL_ERR_SYSTEM, oriel_window_create(comm, (size_t)1 << 46, &window));
+    assert_null(window);
+    CHECK_OK(oriel_comm_check(comm));
+    CHECK_OK(oriel_window_create(comm, 64, &window));
+    CHECK_OK(oriel_window_destroy(window));
+    assert_int_equal(oriel_comm_destroy(comm), ORIEL_OK);
+}
+
+static void test_nothing_left(void **state)
+{
+    oriel_comm *comm = ranks_comm(RANKS, patience_s, NULL);
+    test_resources before = resources_now();
+
+    (void)state;
+    for (int i = 0; i < 300; i++) {
+        oriel_window *window = NULL;
+
+        CHECK_OK(oriel_window_create(comm, 10000, &window));
+        memset(part_of(window, i % RANKS), 1, 10000);
+        CHECK_OK(oriel_window_destroy(window));
+    }
+    resources_check(before, "after 300 windows");
+    assert_int_equal(oriel_comm_destroy(comm), ORIEL_OK);
+}
+
+/* An operation may work on a window. */
+static void reduce_windows(oriel_comm *comm, int rank, void *arg)
+{
+    oriel_window *window = arg;
+    uint32_t *mine = (uint32_t *)(void *)part_of(window, rank);
+
+    for (uint32_t i = 0; i < 1000; i++)
+        mine[i] = i + (uint32_t)rank;
+    CHECK_OK(
+        oriel_all_reduce(oriel_comm_world(comm), rank, mine, mine, 1000, ORIEL_U32, ORIEL_SUM));
+    for (uint32_t i = 0; i < 1000; i++)
+        CHECK(mine[i] == RANKS * i + 3, "element %u is %u", i, mine[i]);
+}
+
+static void test_reduce_windows(void **state)
+{
+    oriel_comm *comm = ranks_comm(RANKS, patience_s, NULL);
+    oriel_window *window = NULL;
+
+    (void)state;
+    CHECK_OK(oriel_window_create(comm, 4000, &window));
+    ranks_run(comm, reduce_windows, window);
+    CHECK_OK(oriel_window_destroy(window));
+    assert_int_equal(oriel_comm_destroy(comm), ORIEL_OK);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_sizes),         cmocka_unit_test(test_find),
+        cmocka_unit_test(test_bad_arguments), cmocka_unit_test(test_too_large),
+        cmocka_unit_test(test_nothing_left),  cmocka_unit_test(test_reduce_windows),
+    };
+
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,450 @@
+/* labels: tsan valgrind */
+/* Lanes, step by step and by threads: see docs/protocol.md. */
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/sys.h"
+#include "core/protocol/lane.h"
+#include "core/world/trace.h"
+#include "support/check.h"
+#include "support/ranks.h"
+
+enum { RANKS = 3, CALLS = 2000, DEEP = LANE_SLOTS };
+
+static const oriel_record record = {.bytes = 8, .n = RANKS, .kind = ORIEL_KIND_BARRIER};
+
+static oriel_comm *comm;
+static oriel_seat seats[RANKS];
+
+static void sit(void)
+{
+    int number;
+
+    for (int i = 0; i < RANKS; i++) /* of the test before */
+        oriel_lane_stand(&seats[i], &comm->heap);
+    number = oriel_lane_take(&comm->heap, 1, RANKS);
+    CHECK(number >= 0, "no lane");
+    for (int i = 0; i < RANKS; i++) {
+        seats[i] = (oriel_seat){.index = i};
+        oriel_lane_sit(&seats[i], &comm->heap, 1, number, RANKS);
+    }
+}
+
+static int lanes_taken(void)
+{
+    return __builtin_popcountll(atomic_load(&comm->heap.ranks[1].lanes));
+}
+
+static enum lane_view look(int i, uint64_t s)
+{
+    lane_scan scan = oriel_lane_all(&seats[i]);
+
+    return oriel_lane_look(&seats[i], s, &scan);
+}
+
+/* Payloads of calls that may be under way at the same time have places of their own, whatever
+ * their sizes. */
+static void payloads_lie_apart(void **state)
+{
+    size_t room = oriel_lane_room_for(&comm->heap, RANKS);
+    const size_t bytes[] = {
+        LANE_SMALL + 1, LANE_TURNS_FROM - 1, LANE_TURNS_FROM, 5000, room, room + 1,
+        2 * room,       2 * room + 1,        4 * room};
+
+    (void)state;
+    sit();
+    for (size_t b = 0; b < sizeof bytes / sizeof *bytes; b++) {
+        char *first = oriel_lane_payload(&seats[0], 0, 0, room);
+
+        for (uint64_t s = 0; s < 300; s++) {
+            for (int i = 0; i < RANKS; i++) {
+                size_t bulks = oriel_lane_bulks(&seats[0], bytes[b]);
+                char *begin = first + ((size_t)i * LANE_BULKS + s * bulks % LANE_BULKS) * room;
+                char *at = oriel_lane_payload(&seats[(size_t)(i + 1) % RANKS], s, i, bytes[b]);
+
+                CHECK(at >= begin && at + bytes[b] <= begin + bulks * room, "call %d of %d", (int)s,
+                      i);
+            }
+        }
+    }
+}
+
+static void full_only_when_all_are_there(void **state)
+{
+    (void)state;
+    sit();
+    for (int i = 0; i < RANKS; i++) {
+        assert_int_equal(look(0, 1), LANE_WAITING);
+        oriel_lane_arrive(&seats[i], 1, &record, 8);
+    }
+    for (int i = 0; i < RANKS; i++)
+        assert_int_equal(look(i, 1), LANE_FULL);
+    assert_false(oriel_lane_seal(&seats[0], 1));
+    assert_int_equal(look(2, 1), LANE_FULL);
+}
+
+static void a_sealed_call_never_fills(void **state)
+{
+    (void)state;
+    sit();
+    oriel_lane_arrive(&seats[0], 1, &record, 8);
+    oriel_lane_arrive(&seats[2], 1, &record, 8);
+    assert_true(oriel_lane_seal(&seats[0], 1));
+    assert_true(oriel_lane_seal(&seats[2], 1));
+    oriel_lane_arrive(&seats[1], 1, &record, 8);
+    assert_int_equal(look(1, 1), LANE_REVOKED);
+    assert_int_equal(look(0, 1), LANE_REVOKED);
+    assert_int_equal(look(2, 1), LANE_REVOKED);
+}
+
+static void differing_records_are_seen_by_all(void **state)
+{
+    oriel_record other = record;
+    lane_scan scan;
+
+    (void)state;
+    sit();
+    scan = oriel_lane_all(&seats[0]);
+    other.bytes = 16;
+    oriel_lane_arrive(&seats[0], 1, &record, 8);
+    oriel_lane_arrive(&seats[1], 1, &other, 8);
+    assert_int_equal(oriel_lane_look(&seats[0], 1, &scan), LANE_MISMATCH);
+    assert_int_equal(scan.at, 1);
+    assert_int_equal(oriel_lane_record(&seats[0], 1, scan.at)->bytes, 16);
+    assert_int_equal(oriel_lane_differs(&seats[0], 1), 1);
+    assert_int_equal(oriel_lane_differs(&seats[1], 1), 0);
+    oriel_lane_arrive(&seats[2], 1, &record, 8);
+    assert_int_equal(oriel_lane_differs(&seats[2], 1), 1);
+    assert_int_equal(look(1, 1), LANE_MISMATCH);
+}
+
+/* Who needs one member does not wait for another, but fails where the call is revoked. */
+static void one_is_enough(void **state)
+{
+    lane_scan scan;
+
+    (void)state;
+    sit();
+    oriel_lane_arrive(&seats[0], 1, &record, 8);
+    scan = oriel_lane_one(1);
+    assert_int_equal(oriel_lane_look(&seats[0], 1, &scan), LANE_WAITING);
+    oriel_lane_arrive(&seats[1], 1, &record, 8);
+    assert_int_equal(oriel_lane_look(&seats[0], 1, &scan), LANE_FULL);
+    scan = oriel_lane_one(-1);
+    assert_int_equal(oriel_lane_look(&seats[1], 1, &scan), LANE_FULL);
+    assert_true(oriel_lane_seal(&seats[1], 1)); /* the third has not come */
+    oriel_lane_arrive(&seats[2], 1, &record, 8);
+    scan = oriel_lane_one(1);
+    assert_int_equal(oriel_lane_look(&seats[2], 1, &scan), LANE_REVOKED);
+}
+
+/* A slot is written again only when everybody has completed its last call. */
+static void nobody_is_lapped(void **state)
+{
+    (void)state;
+    sit();
+    for (uint64_t s = 1; s <= LANE_SLOTS; s++) {
+        for (int i = 0; i < RANKS; i++) {
+            assert_true(oriel_lane_free(&seats[i], s, 8));
+            oriel_lane_arrive(&seats[i], s, &record, 8);
+        }
+    }
+    for (int i = 0; i < RANKS - 1; i++) {
+        for (uint64_t s = 1; s <= LANE_SLOTS; s++) {
+            assert_int_equal(look(i, s), LANE_FULL);
+            oriel_lane_complete(&seats[i], s);
+        }
+        assert_false(oriel_lane_free(&seats[i], LANE_SLOTS + 1, 8));
+    }
+    assert_true(oriel_lane_complete(&seats[RANKS - 1], 1)); /* somebody may wait for it */
+    assert_true(oriel_lane_free(&seats[0], LANE_SLOTS + 1, 8));
+    assert_false(oriel_lane_free(&seats[0], LANE_SLOTS + 2, 8));
+}
+
+/* Calls completed in any order count once those before them are. */
+static void completions_count_in_order(void **state)
+{
+    static const uint64_t orders[][4] = {{4, 3, 2, 1}, {2, 1, 4, 3}, {3, 1, 2, 4}, {1, 4, 2, 3}};
+
+    (void)state;
+    for (int k = 0; k < 4; k++) {
+        oriel_seat *seat = &seats[0];
+        uint64_t seen = 0;
+
+        sit();
+        for (int i = 0; i < 4; i++) {
+            uint64_t least = 1;
+            oriel_lane_complete(seat, orders[k][i]);
+            seen |= 1ull << orders[k][i];
+            while (seen >> least & 1)
+                least++;
+            assert_int_equal(seat->done, least - 1);
+        }
+    }
+}
+
+/* Blocking calls never need the counters: the words tell. */
+static void words_carry_the_credit(void **state)
+{
+    (void)state;
+    sit();
+    for (uint64_t s = 1; s <= 20; s++) {
+        for (int i = 0; i < RANKS; i++) {
+            assert_true(seats[i].known + LANE_SLOTS >= s);
+            oriel_lane_arrive(&seats[i], s, &record, 8);
+        }
+        for (int i = 0; i < RANKS; i++) {
+            assert_int_equal(look(i, s), LANE_FULL);
+            oriel_lane_complete(&seats[i], s);
+        }
+    }
+}
+
+static void the_last_to_stand_gives_the_lane_back(void **state)
+{
+    int before;
+
+    (void)state;
+    sit();
+    before = lanes_taken() - 1;
+    for (int i = 0; i < RANKS; i++) {
+        assert_int_equal(lanes_taken(), before + 1);
+        oriel_lane_stand(&seats[i], &comm->heap);
+        oriel_lane_stand(&seats[i], &comm->heap); /* once is enough */
+    }
+    assert_int_equal(lanes_taken(), before);
+}
+
+static void large_payloads_have_fewer_places(void **state)
+{
+    const size_t large = LANE_SMALL + 1;
+
+    (void)state;
+    sit();
+    for (uint64_t s = 1; s <= LANE_BULKS + 1; s++) {
+        for (int i = 0; i < RANKS; i++)
+            oriel_lane_arrive(&seats[i], s, &record, 8);
+        for (int i = 1; i < RANKS; i++)
+            oriel_lane_complete(&seats[i], s);
+    }
+    assert_true(oriel_lane_free(&seats[0], LANE_BULKS, large));
+    assert_false(oriel_lane_free(&seats[0], LANE_BULKS + 1, large));
+    assert_int_equal(oriel_lane_behind(&seats[0], LANE_BULKS + 1, large), 0);
+    assert_true(oriel_lane_free(&seats[0], LANE_BULKS + 1, LANE_SMALL));
+    assert_ptr_not_equal(oriel_lane_payload(&seats[0], 1, 2, large),
+                         oriel_lane_payload(&seats[0], 2, 2, large));
+    assert_ptr_equal(oriel_lane_payload(&seats[0], 1, 2, large),
+                     oriel_lane_payload(&seats[0], 1 + LANE_BULKS, 2, large));
+    assert_true(oriel_lane_payload(&seats[0], LANE_SLOTS - 1, RANKS - 1, 8) + LANE_SMALL <=
+                oriel_lane_payload(&seats[0], 0, 0, large));
+    assert_true(oriel_lane_payload(&seats[0], LANE_BULKS - 1, RANKS - 1, large) + seats[0].bulk <=
+                (char *)seats[0].lane + comm->heap.header->lane_bytes);
+}
+
+/* All others have completed everything, seats[0] nothing. */
+static void arrive_with(uint64_t s, size_t bytes)
+{
+    for (int i = 0; i < RANKS; i++)
+        oriel_lane_arrive(&seats[i], s, &record, bytes);
+    for (int i = 1; i < RANKS; i++)
+        oriel_lane_complete(&seats[i], s);
+}
+
+/* Where a payload lies another number of bulks was taken before: it waits for all of them. */
+static void payloads_of_other_sizes_wait(void **state)
+{
+    size_t bulk;
+
+    (void)state;
+    sit();
+    bulk = seats[0].bulk;
+    arrive_with(1, bulk);
+    arrive_with(2, 8);
+    assert_true(oriel_lane_free(&seats[1], 3, bulk));
+    assert_true(oriel_lane_free(&seats[1], 3, 8));
+    assert_false(oriel_lane_free(&seats[1], 3, 2 * bulk));
+    assert_false(oriel_lane_free(&seats[1], 3, 4 * bulk));
+    assert_int_equal(oriel_lane_behind(&seats[1], 3, 4 * bulk), 0);
+    oriel_lane_complete(&seats[0], 1);
+    assert_false(oriel_lane_free(&seats[1], 3, 4 * bulk)); /* it follows call 2 */
+    assert_true(oriel_lane_free(&seats[1], 3, 2 * bulk));
+    arrive_with(3, 2 * bulk);
+    assert_false(oriel_lane_free(&seats[1], 4, bulk));
+    oriel_lane_complete(&seats[0], 2);
+    assert_true(oriel_lane_free(&seats[1], 4, 2 * bulk));
+    arrive_with(4, 2 * bulk);
+    assert_false(oriel_lane_free(&seats[1], 5, 2 * bulk));
+    assert_false(oriel_lane_free(&seats[1], 5, bulk));
+    oriel_lane_complete(&seats[0], 3);
+    assert_true(oriel_lane_free(&seats[1], 5, 2 * bulk));
+    assert_false(oriel_lane_free(&seats[1], 5, bulk));
+    assert_true(oriel_lane_free(&seats[1], 5, 8));
+}
+
+static void no_lane_where_there_is_no_room(void **state)
+{
+    (void)state;
+    assert_int_equal(oriel_lane_room_for(&comm->heap, 100000), 0);
+    assert_int_equal(oriel_lane_room_for(&comm->heap, 2), HEAP_LANE_ROOM);
+    assert_int_equal(oriel_lane_room_for(&comm->heap, RANKS), HEAP_LANE_ROOM);
+    while (oriel_lane_take(&comm->heap, 2, RANKS) >= 0) {
+    }
+    assert_int_equal(__builtin_popcountll(atomic_load(&comm->heap.ranks[2].lanes)),
+                     comm->heap.header->num_lanes);
+}
+
+/* ---- threads ---------------------------------------------------------------------- */
+
+static uint64_t value_of(uint64_t s, int member)
+{
+    return s * 1000003 + (uint64_t)member;
+}
+
+static size_t size_of(const oriel_seat *seat, uint64_t s)
+{
+    const size_t sizes[] = {8,
+                            LANE_SMALL,
+                            LANE_SMALL + 1,
+                            seat->bulk / 3,
+                            seat->bulk,
+                            seat->bulk + 8,
+                            LANE_BULKS / 2 * seat->bulk,
+                            LANE_BULKS * seat->bulk};
+
+    return sizes[value_of(s / 7, 0) % 8];
+}
+
+/* At both ends of a payload, and where others may begin. */
+static void stamp(const oriel_seat *seat, uint64_t s)
+{
+    size_t bytes = size_of(seat, s);
+    char *at = oriel_lane_payload(seat, s, seat->index, bytes);
+    uint64_t value = value_of(s, seat->index);
+
+    for (size_t i = 0; i < bytes; i += seat->bulk)
+        memcpy(at + i, &value, 8);
+    memcpy(at + bytes - 8, &value, 8);
+}
+
+static void check_stamps(const oriel_seat *seat, uint64_t s, int member)
+{
+    size_t bytes = size_of(seat, s);
+    const char *at = oriel_lane_payload(seat, s, member, bytes);
+    uint64_t value = value_of(s, member);
+
+    for (size_t i = 0; i < bytes; i += seat->bulk)
+        CHECK(memcmp(at + i, &value, 8) == 0, "call %d of member %d", (int)s, member);
+    CHECK(memcmp(at + bytes - 8, &value, 8) == 0, "call %d of member %d", (int)s, member);
+}
+
+/* Keeps up to `deep` calls in flight and checks every payload. */
+static void *member_run(void *arg)
+{
+    oriel_seat *seat = arg;
+    uint64_t begun = 0;
+    uint64_t ended = 0;
+    uint64_t deep = seat->index == 0 ? 1 : DEEP;
+
+    while (ended < CALLS) {
+        if (begun < CALLS && begun - ended < deep &&
+            oriel_lane_free(seat, begun + 1, size_of(seat, begun + 1))) {
+            stamp(seat, ++begun);
+            oriel_lane_arrive(seat, begun, &record, size_of(seat, begun));
+        }
+        if (begun == ended || look(seat->index, ended + 1) != LANE_FULL) {
+            oriel_relax(1);
+            continue;
+        }
+        ended++;
+        for (int i = 0; i < RANKS; i++)
+            check_stamps(seat, ended, i);
+        oriel_lane_complete(seat, ended);
+    }
+    return NULL;
+}
+
+static void threads_see_every_payload(void **state)
+{
+    pthread_t threads[RANKS];
+
+    (void)state;
+    sit();
+    for (int i = 0; i < RANKS; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, member_run, &seats[i]), 0);
+    for (int i = 0; i < RANKS; i++)
+        pthread_join(threads[i], NULL);
+}
+
+/* One member seals while the last one arrives: both find the same. */
+static void *late_run(void *arg)
+{
+    enum lane_view *view = arg;
+
+    oriel_lane_arrive(&seats[1], 1, &record, 8);
+    *view = look(1, 1);
+    return NULL;
+}
+
+static void seal_against_arrival(void **state)
+{
+    (void)state;
+    for (int round = 0; round < 300; round++) {
+        enum lane_view late = LANE_WAITING;
+        pthread_t thread;
+        int sealed;
+
+        sit();
+        oriel_lane_arrive(&seats[0], 1, &record, 8);
+        oriel_lane_arrive(&seats[2], 1, &record, 8);
+        assert_int_equal(pthread_create(&thread, NULL, late_run, &late), 0);
+        sealed = oriel_lane_seal(&seats[0], 1);
+        pthread_join(thread, NULL);
+        assert_int_equal(late, sealed ? LANE_REVOKED : LANE_FULL);
+        assert_int_equal(look(0, 1), late);
+        for (int i = 0; i < RANKS; i++)
+            oriel_lane_stand(&seats[i], &comm->heap);
+    }
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    comm = ranks_comm(RANKS, 30.0, NULL);
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    return oriel_comm_destroy(comm) != ORIEL_OK;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(payloads_lie_apart),
+        cmocka_unit_test(full_only_when_all_are_there),
+        cmocka_unit_test(a_sealed_call_never_fills),
+        cmocka_unit_test(differing_records_are_seen_by_all),
+        cmocka_unit_test(one_is_enough),
+        cmocka_unit_test(nobody_is_lapped),
+        cmocka_unit_test(completions_count_in_order),
+        cmocka_unit_test(words_carry_the_credit),
+        cmocka_unit_test(the_last_to_stand_gives_the_lane_back),
+        cmocka_unit_test(threads_see_every_payload),
+        cmocka_unit_test(seal_against_arrival),
+        cmocka_unit_test(large_payloads_have_fewer_places),
+        cmocka_unit_test(payloads_of_other_sizes_wait),
+        cmocka_unit_test(no_lane_where_there_is_no_room),
+    };
+
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
