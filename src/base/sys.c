@@ -1,5 +1,8 @@
 #include "base/sys.h"
 
+#ifdef __x86_64__
+#include <cpuid.h>
+#endif
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -508,4 +511,27 @@ size_t oriel_cache_bytes(void)
     size = strtoull(text, &end, 10);
     size <<= *end == 'M' ? 20 : *end == 'K' ? 10 : 0;
     return size > 0 ? (size_t)size : 32 << 20;
+}
+
+static int is_virtual(void)
+{
+#ifdef __x86_64__
+    unsigned a, b, c, d;
+
+    return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c >> 31) != 0;
+#else
+    return 0; /* not known */
+#endif
+}
+
+int oriel_cores_apart(void)
+{
+    char all[128];
+    char share[128];
+
+    if (is_virtual() || real_read_line("/sys/devices/system/cpu/online", all, sizeof all) != 0 ||
+        real_read_line("/sys/devices/system/cpu/cpu0/cache/index3/shared_cpu_list", share,
+                       sizeof share) != 0)
+        return 1;
+    return strcmp(all, share) != 0;
 }

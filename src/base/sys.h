@@ -88,5 +88,8 @@ int oriel_cpu_now(void);
 void oriel_cpu_visit(int nth);
 /* Bytes of the largest cache that cores share, or a common size where it is not known. */
 size_t oriel_cache_bytes(void);
+/* Whether two cores may have no cache in common: not all share the largest one, or the machine
+ * is a virtual one, whose cores are moved about under it. */
+int oriel_cores_apart(void);
 
 #endif

@@ -113,7 +113,7 @@ static oriel_status launch_kernel(const cuda_call *call)
     oriel_kernel_call *kernel = call->op.kernel;
     oriel_status st;
 
-    oriel_nvtx_push(kernel->kernel->name, kernel->bytes, call->group->n);
+    oriel_nvtx_push(kernel->kernel->name, kernel->custom.bytes, call->group->n);
     st = oriel_kernel_on_launch(call->group, call->rank, kernel, call->stream);
     oriel_nvtx_pop();
     return st;

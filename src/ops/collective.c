@@ -1,34 +1,24 @@
 /* The public operations: describe the call, make a request, drive it. */
 #include "base/sys.h"
-#include "ops/host/quick.h"
 #include "ops/host/request.h"
 
 static oriel_status begin(oriel_group *group, int rank, const oriel_op *op, oriel_request *request)
 {
-    static const oriel_key none;
     int index = group->seats[rank - group->comm->first_rank].index;
 
-    return oriel_request_begin(request, group, rank, index, &none, op);
+    return oriel_request_begin(request, group, rank, index, NULL, op);
 }
 
 static oriel_status run(oriel_group *group, int rank, const oriel_op *op)
 {
     oriel_request request;
-    oriel_record record;
-    uint64_t call = 0;
     oriel_status st = oriel_op_check(group, rank, op);
 
     if (st == ORIEL_OK)
-        st = oriel_quick_run(group, rank, op, &call, &record);
-    if (st != ORIEL_IN_PROGRESS)
-        return st;
-    st = begin(group, rank, op, &request);
+        st = begin(group, rank, op, &request);
     if (st != ORIEL_OK)
         return st;
-    if (call > 0)
-        oriel_request_resume(&request, call, &record);
-    else
-        oriel_request_order(&request);
+    oriel_request_order(&request);
     return oriel_request_run(&request);
 }
 

@@ -3,9 +3,9 @@
 #include <string.h>
 
 #include "base/copy.h"
+#include "core/protocol/lane.h"
 #include "base/hash.h"
-#include "ops/kernel/kernel.h"
-#include "ops/host/ragged.h"
+#include "ops/ragged.h"
 #include "ops/reduce/reduce.h"
 
 const oriel_op_form oriel_op_forms[ORIEL_KIND_COUNT] = {
@@ -188,45 +188,22 @@ static uint64_t shape_of(const oriel_op *op)
     if (op->kind == ORIEL_KIND_RAGGED_ALL_TO_ALL)
         return (uint64_t)op->ragged->slices;
     if (op->kind == ORIEL_KIND_KERNEL)
-        return op->kernel->identity;
+        return oriel_op_custom(op)->identity;
     for (int i = 0; op->kind == ORIEL_KIND_PERMUTE && i < op->num_pairs; i++)
         sum += oriel_mix((uint64_t)op->pairs[2 * i] << 32 | (uint32_t)op->pairs[2 * i + 1]);
     return sum;
 }
 
-static enum oriel_mode mode_of(const oriel_group *group, const oriel_op *op)
-{
-    const oriel_heap *heap = &group->comm->heap;
-    size_t payload = oriel_op_widest(op, group->n);
-    int ragged = op->kind == ORIEL_KIND_RAGGED_ALL_TO_ALL;
-
-    if (op->kind == ORIEL_KIND_KERNEL)
-        return ORIEL_MODE_KERNEL;
-    if (!ragged && payload == 0)
-        return ORIEL_MODE_EAGER;
-    if (group->one_process && heap->header->direct)
-        return ORIEL_MODE_DIRECT;
-    if (!ragged && payload <= oriel_heap_eager_bytes(heap, group->n))
-        return ORIEL_MODE_EAGER;
-    return ORIEL_MODE_STAGED;
-}
-
 void oriel_op_describe(const oriel_group *group, const oriel_op *op, oriel_record *record_p)
 {
     *record_p = (oriel_record){
-        .bytes = op->kernel != NULL ? op->kernel->bytes : oriel_op_block(op),
+        .bytes = op->kernel != NULL ? oriel_op_custom(op)->bytes : oriel_op_block(op),
         .shape = shape_of(op),
         .n = (uint32_t)group->n,
         .kind = (uint16_t)op->kind,
         .dtype = (uint8_t)op->dtype,
         .redop = oriel_op_reduces(op) ? (uint8_t)op->redop : 0,
     };
-}
-
-void oriel_op_record(const oriel_group *group, const oriel_op *op, oriel_record *record_p)
-{
-    oriel_op_describe(group, op, record_p);
-    record_p->mode = (uint8_t)mode_of(group, op);
 }
 
 /* ---- results ---------------------------------------------------------------------- */
@@ -241,43 +218,22 @@ void oriel_op_copy(void *dst, const void *src, size_t len, int stream)
         oriel_copy(dst, src, len);
 }
 
-/* Reduces what the first cache holds at a time, and streams that out. */
-static void reduce_stream(const oriel_op *op, char *recv, int n, const void *const *src, size_t len)
-{
-    enum { PIECE = 4096 };
-    _Alignas(64) char piece[PIECE];
-    const void *from[HEAP_MAX_RANKS];
-
-    for (size_t at = 0; at < len; at += PIECE) {
-        size_t here = len - at < PIECE ? len - at : PIECE;
-
-        for (int i = 0; i < n; i++)
-            from[i] = (const char *)src[i] + at;
-        oriel_reduce(piece, from, n, here >> oriel_dtype_shift(op->dtype), op->dtype, op->redop);
-        oriel_copy_stream(recv + at, piece, here);
-    }
-}
-
 void oriel_op_take(const oriel_op *op, int n, int index, const void *const *src, size_t at,
-                   size_t len, int stream)
+                   size_t len)
 {
     char *recv = (char *)op->recv + at;
     int from = oriel_op_source(op, index);
 
     if (len == 0)
         return;
-    if (oriel_op_reduces(op) && stream) {
-        reduce_stream(op, recv, n, src, len);
-        return;
-    }
     if (oriel_op_reduces(op)) {
         oriel_reduce(recv, src, n, len >> oriel_dtype_shift(op->dtype), op->dtype, op->redop);
         return;
     }
     for (int i = 0; from == OP_EVERYBODY && i < n; i++)
-        oriel_op_copy(recv + (size_t)i * oriel_op_block(op), src[i], len, stream);
+        oriel_op_copy(recv + (size_t)i * oriel_op_block(op), src[i], len, 0);
     if (from >= 0)
-        oriel_op_copy(recv, src[from], len, stream);
+        oriel_op_copy(recv, src[from], len, 0);
     if (from == OP_NOBODY)
         memset(recv, 0, len);
 }

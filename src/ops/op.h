@@ -19,8 +19,22 @@ typedef struct oriel_op {
     const int *pairs; /* permute: (source, destination), ... */
     int num_pairs;
     const oriel_ragged *ragged;
-    struct oriel_kernel_call *kernel;
+    struct oriel_kernel_call *kernel; /* begins with an oriel_custom */
 } oriel_op;
+
+/* An operation that is a person's own: what all ranks must have alike, and the functions that
+ * move its data (ops/host/request.h). */
+typedef struct oriel_custom {
+    const struct oriel_custom_moves *moves;
+    uint64_t identity; /* a hash of the kernel, shapes and attributes */
+    uint64_t bytes;    /* of operands and results */
+} oriel_custom;
+
+/* NULL: it is one of oriel's. */
+static inline oriel_custom *oriel_op_custom(const oriel_op *op)
+{
+    return (oriel_custom *)(void *)op->kernel;
+}
 
 /* Instead of a position in the group. */
 enum { OP_NOBODY = -1, OP_EVERYBODY = -2 };
@@ -30,12 +44,9 @@ enum { OP_NOBODY = -1, OP_EVERYBODY = -2 };
 oriel_status oriel_op_check(const oriel_group *group, int rank, const oriel_op *op);
 /* The same for a call on a stream: there a group may span machines. */
 oriel_status oriel_op_check_on(const oriel_group *group, int rank, const oriel_op *op);
-/* What all members must agree on; the mode follows from the rest, the group and
- * the heap. `shape` is the way of an all_reduce, the root of a broadcast, a hash of a permutation
- * that does not depend on the order of its pairs, the slices of ragged_all_to_all, or the identity
- * of a kernel's call. */
-void oriel_op_record(const oriel_group *group, const oriel_op *op, oriel_record *record_p);
-/* The same without the mode. */
+/* What all members must agree on, but for the mode: choose.h. `shape` is the way of an all_reduce,
+ * the root of a broadcast, a hash of a permutation that does not depend on the order of its pairs,
+ * the slices of ragged_all_to_all, or the identity of a kernel's call. */
 void oriel_op_describe(const oriel_group *group, const oriel_op *op, oriel_record *record_p);
 
 /* ---- what follows from the kind ------------------------------------------------------ */
@@ -128,10 +139,9 @@ static inline size_t oriel_op_payload(const oriel_op *op, int n, int index)
 
 /* Produces bytes [at, at + len) of each block of member `index`'s `recv`. `src[i]`
  * is where those bytes of member i's part for `index` are; only sources need be
- * set. The own entry may be `send` itself, also in place. `stream`: store past the
- * caches. */
+ * set. The own entry may be `send` itself, also in place. */
 void oriel_op_take(const oriel_op *op, int n, int index, const void *const *src, size_t at,
-                   size_t len, int stream);
+                   size_t len);
 /* Copies, past the caches if `stream`; nothing where both are the same. */
 void oriel_op_copy(void *dst, const void *src, size_t len, int stream);
 

@@ -8,8 +8,7 @@
 #define HEAP_MAGIC                                                                                 \
     ((0x6f7269656cull << 24) +                                                                     \
      (ORIEL_VERSION_MAJOR * 4096 + ORIEL_VERSION_MINOR * 64 + ORIEL_VERSION_PATCH) * 16 +          \
-     sizeof(heap_header) + sizeof(heap_proc) + sizeof(heap_rank) + sizeof(heap_bucket) +           \
-     sizeof(heap_style))
+     sizeof(heap_header) + sizeof(heap_proc) + sizeof(heap_rank) + sizeof(heap_bucket))
 
 enum { MAX_CHANNEL = 8 << 20, PAGE = 4096 };
 /* A lane has so much for each member of a world of up to LANE_RANKS. */
@@ -92,8 +91,7 @@ oriel_status oriel_heap_plan(const int *local_ranks, int num_processes, heap_hea
     h.arena_bytes = plan_arena(h.num_ranks);
     h.procs_at = round_up(sizeof h, PAGE);
     h.ranks_at = round_up(h.procs_at + h.num_processes * sizeof(heap_proc), PAGE);
-    h.styles_at = round_up(h.ranks_at + h.num_ranks * sizeof(heap_rank), PAGE);
-    h.buckets_at = round_up(h.styles_at + HEAP_STYLES * sizeof(heap_style), PAGE);
+    h.buckets_at = round_up(h.ranks_at + h.num_ranks * sizeof(heap_rank), PAGE);
     h.pools_at = round_up(h.buckets_at + HEAP_BUCKETS * sizeof(heap_bucket), PAGE);
     h.bytes = h.pools_at + h.num_ranks * h.pool_bytes;
     memcpy(header_p, &h, sizeof h);
@@ -110,7 +108,6 @@ static void locate(oriel_segment segment, oriel_heap *heap_p)
         .header = h,
         .procs = (heap_proc *)(void *)(base + h->procs_at),
         .ranks = (heap_rank *)(void *)(base + h->ranks_at),
-        .styles = (heap_style *)(void *)(base + h->styles_at),
         .buckets = (heap_bucket *)(void *)(base + h->buckets_at),
         .pools = base + h->pools_at,
     };

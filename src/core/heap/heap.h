@@ -2,7 +2,7 @@
  * process there maps. It has entries for all ranks and processes of the world. Positions are
  * offsets, since each process maps it elsewhere.
  *
- *   header | processes | ranks (trace rings) | styles | buckets (cells) | pools
+ *   header | processes | ranks (trace rings) | buckets (cells) | pools
  *
  * Each rank owns a pool: small blocks (member table and eager payload of one
  * operation), channels (staging of one large operation) and lanes (what a group
@@ -29,9 +29,7 @@ enum {
     HEAP_LANE_ROOM = 256 << 10, /* bytes of one, about */
     HEAP_MAX_RANKS = 1024,
     HEAP_TEXT = 256,
-    HEAP_STYLES = 1024,
-    HEAP_STYLE_COUNT = 5, /* see style.h */
-    HEAP_NAMES = 128,     /* of kernels */
+    HEAP_NAMES = 128, /* of kernels */
 };
 
 #define HEAP_ALIGNED __attribute__((aligned(HEAP_LINE)))
@@ -191,24 +189,11 @@ typedef struct heap_cell {
     int32_t owner;       /* rank whose pool the block and the channel are of */
     int32_t block;
     int32_t channel; /* -1: none */
-    uint32_t style;  /* staged: how its data is copied, see style.h ... */
-    uint64_t at;     /* ... and how many bytes were before it */
+    uint64_t at;     /* staged: how many bytes were before it */
     int32_t lane;    /* taken for the group by its first call, of the owner's pool; -1: none */
 } HEAP_ALIGNED heap_cell;
 
 typedef struct heap_lane heap_lane; /* see lane.c */
-
-typedef struct heap_style {
-    _Atomic uint64_t key;                       /* 0: free */
-    _Atomic uint32_t cost[HEAP_STYLE_COUNT];    /* 0: not known */
-    _Atomic uint32_t guessed;                   /* bit per style: not sure, to be tried */
-    _Atomic uint32_t slowest[HEAP_STYLE_COUNT]; /* of the members that have finished ... */
-    _Atomic uint32_t members[HEAP_STYLE_COUNT]; /* ... so many, over all operations */
-    _Atomic uint32_t last;                      /* style that was reported last ... */
-    _Atomic uint32_t row;                       /* ... so many times in a row */
-    _Atomic uint32_t turns;
-    _Atomic uint32_t pull_turns;
-} heap_style;
 
 typedef struct heap_bucket {
     _Atomic uint32_t lock; /* 0: free, else 1 + rank of the holder */
@@ -250,7 +235,7 @@ typedef struct heap_header {
     uint64_t channel_bytes;
     uint64_t lane_bytes;
     uint64_t arena_bytes; /* per rank, of another segment: see arena.h */
-    uint64_t procs_at, ranks_at, styles_at, buckets_at, pools_at, pool_bytes;
+    uint64_t procs_at, ranks_at, buckets_at, pools_at, pool_bytes;
     HEAP_ALIGNED _Atomic uint64_t control; /* process barrier: see control.c */
     _Atomic uint32_t control_vote[2];
     char shared[HEAP_TEXT];               /* by process 0: see oriel_comm_share */
@@ -269,7 +254,6 @@ typedef struct oriel_heap {
     heap_header *header;
     heap_proc *procs;
     heap_rank *ranks;
-    heap_style *styles;
     heap_bucket *buckets;
     char *pools;
 } oriel_heap;

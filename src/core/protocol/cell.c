@@ -4,7 +4,6 @@
 #include "core/protocol/cell.h"
 #include "base/hash.h"
 #include "core/protocol/lane.h"
-#include "core/protocol/style.h"
 
 /* The word: four counters of 12 bits and two flags. Counters cannot overflow
  * into each other: at most HEAP_MAX_RANKS members count once each. */
@@ -170,8 +169,6 @@ static int make_cell(const oriel_group *group, heap_bucket *bucket, int way, int
     cell->record = *record;
     cell->record_rank = rank;
     cell->second_rank = -1;
-    cell->style =
-        staged ? oriel_style_choose(group, record->kind, record->bytes, !is_ordered(key)) : 0;
     cell->at = atomic_load_explicit(&heap->ranks[cell->owner].staged, memory_order_relaxed);
     cell->lane = is_first(key) ? oriel_lane_take(heap, cell->owner, (int)record->n) : -1;
     atomic_store_explicit(&cell->next_chunk, 0, memory_order_relaxed);

@@ -9,6 +9,7 @@
 enum oriel_mode {
     ORIEL_MODE_EAGER = 1, /* payloads in the block; committed once all have arrived */
     ORIEL_MODE_STAGED,    /* through a channel, chunk by chunk; committed once all have finished */
+    ORIEL_MODE_PULLED,    /* members read each other's memory; committed once all have finished */
     ORIEL_MODE_DIRECT,    /* in place, within one process; committed once all chunks are done */
     ORIEL_MODE_LANE,      /* payloads in the group's lane, without a cell */
     ORIEL_MODE_KERNEL,    /* a kernel runs; committed once it has ended on all */

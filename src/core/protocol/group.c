@@ -93,20 +93,20 @@ static void find_seats(oriel_group *group)
         group->seats[k].index = oriel_group_index(group, comm->first_rank + k);
 }
 
-/* Where all have a core, larger payloads are better copied in the style that suits them
- * best; where not, the fewest meetings are best. */
-static size_t room_of(const oriel_comm *comm, int n)
+static oriel_facts facts_of(const oriel_group *group)
 {
-    size_t most = HEAP_LANE_ROOM / 8;
-    size_t room = oriel_lane_room_for(&comm->heap, n);
+    const oriel_comm *comm = group->comm;
 
-    return room < most || comm->oversubscribed ? room : most;
-}
-
-/* There, what has no room takes several places, for the same reason. */
-static size_t most_of(const oriel_comm *comm, size_t room)
-{
-    return comm->oversubscribed && room > LANE_SMALL ? LANE_BULKS * room : room;
+    return (oriel_facts){
+        .n = group->n,
+        .one_process = group->one_process && comm->heap.header->direct,
+        .reads = oriel_group_reads(group),
+        .crowded = comm->oversubscribed,
+        .apart = comm->apart,
+        .place = oriel_lane_room_for(&comm->heap, group->n),
+        .eager = oriel_heap_eager_bytes(&comm->heap, group->n),
+        .cache = comm->cache,
+    };
 }
 
 static oriel_group *group_new(oriel_comm *comm, const int *ranks, int n)
@@ -117,8 +117,6 @@ static oriel_group *group_new(oriel_comm *comm, const int *ranks, int n)
         return NULL;
     group->comm = comm;
     group->n = n;
-    group->room = room_of(comm, n);
-    group->most = most_of(comm, group->room);
     group->ranks = oriel_sys_now->alloc((size_t)n * sizeof *ranks);
     group->procs = oriel_sys_now->alloc((size_t)n * sizeof *ranks);
     group->sequence = oriel_sys_now->alloc((size_t)comm->local_ranks * sizeof *group->sequence);
@@ -131,6 +129,7 @@ static oriel_group *group_new(oriel_comm *comm, const int *ranks, int n)
     memcpy(group->ranks, ranks, (size_t)n * sizeof *ranks);
     find_procs(group);
     find_seats(group);
+    group->facts = facts_of(group);
     return group;
 }
 

@@ -128,16 +128,6 @@ static uint64_t digest_of(const oriel_record *record)
     return sum;
 }
 
-static void arrive(oriel_seat *seat, uint64_t s, const oriel_record *record, uint64_t digest)
-{
-    lane_slot *slot = oriel_lane_slot(seat, s, seat->index);
-
-    seat->lane->member[seat->index].record[s % LANE_SLOTS] = *record;
-    slot->digest = digest;
-    atomic_store_explicit(&slot->word, s << 6 | (s - 1 - seat->done), memory_order_release);
-    seat->arrived = s > seat->arrived ? s : seat->arrived;
-}
-
 static void count_bulks(oriel_seat *seat, uint64_t s, uint32_t bulks)
 {
     if (bulks != seat->bulks)
@@ -150,15 +140,15 @@ static void count_bulks(oriel_seat *seat, uint64_t s, uint32_t bulks)
  * later ones. */
 void oriel_lane_arrive(oriel_seat *seat, uint64_t s, const oriel_record *record, size_t bytes)
 {
+    lane_slot *slot = oriel_lane_slot(seat, s, seat->index);
+
     if (bytes > LANE_SMALL)
         count_bulks(seat, s, oriel_lane_bulks(seat, bytes));
     seat->history = oriel_mix(seat->history ^ digest_of(record));
-    arrive(seat, s, record, seat->history);
-}
-
-void oriel_lane_arrive_again(oriel_seat *seat, uint64_t s, const oriel_record *record)
-{
-    arrive(seat, s, record, digest_of(record));
+    seat->lane->member[seat->index].record[s % LANE_SLOTS] = *record;
+    slot->digest = seat->history;
+    atomic_store_explicit(&slot->word, s << 6 | (s - 1 - seat->done), memory_order_release);
+    seat->arrived = s;
 }
 
 /* Moves the seal of `s` on from SEAL_OPEN, unless somebody else has; what it is. */

@@ -40,15 +40,6 @@ struct heap_lane {
 /* How a call stands in its lane. */
 enum lane_view { LANE_WAITING, LANE_FULL, LANE_REVOKED, LANE_MISMATCH };
 
-/* The last call whose copies a member has timed; see style.h. */
-typedef struct lane_timed {
-    uint64_t call; /* 0: none */
-    size_t bytes;
-    uint32_t kind;
-    uint32_t style;
-    double seconds;
-} lane_timed;
-
 /* A member's own view of its group's lane; used by the rank's thread alone. */
 struct oriel_seat {
     heap_lane *lane; /* NULL: none */
@@ -58,6 +49,7 @@ struct oriel_seat {
     int index;       /* of this rank in the group; -1: no member */
     uint32_t n;
     size_t bulk;      /* bytes of a place for larger payloads */
+    size_t small;     /* payloads up to so many bytes need no choice: see ops/choose.h */
     uint32_t ahead;   /* bit k: call done + 2 + k is completed, done + 1 is not */
     uint64_t arrived; /* the last call this member has arrived at */
     uint64_t history; /* digest of all its calls up to there */
@@ -66,7 +58,6 @@ struct oriel_seat {
     uint64_t bulky;   /* the last call with a payload in bulks, ... */
     uint64_t other;   /* ... the last before it that took another number of them, ... */
     uint32_t bulks;   /* ... and how many that one took */
-    lane_timed timed;
 };
 
 /* How far a call has looked at the others. */
@@ -138,8 +129,6 @@ static inline char *oriel_lane_payload(const oriel_seat *seat, uint64_t s, int i
 
 /* Arrives at `s`, payload of so many bytes in place. */
 void oriel_lane_arrive(oriel_seat *seat, uint64_t s, const oriel_record *record, size_t bytes);
-/* At the second number of a call, which may come after the first of a later one. */
-void oriel_lane_arrive_again(oriel_seat *seat, uint64_t s, const oriel_record *record);
 /* After arriving: looks at the members from scan->at on and stays at who is missing
  * or differs. LANE_FULL: all who are needed are there. If those are all members, the
  * call is committed; ring the group, since only now is it sure that others see this

@@ -120,6 +120,8 @@ static oriel_status make_world(oriel_comm *comm, const oriel_comm_params *params
     if (st == ORIEL_OK)
         st = oriel_devices_prepare(comm, params->devices);
     st = oriel_comm_agree(comm, st, timeout);
+    if (st == ORIEL_OK) /* by now all have found out */
+        comm->world->facts.reads = oriel_group_reads(comm->world);
     for (int r = 0; st == ORIEL_OK && r < comm->size; r++)
         gpus |= comm->heap.ranks[r].device_bytes > 0;
     if (gpus && st == ORIEL_OK)
@@ -142,6 +144,7 @@ static oriel_comm *comm_new(const oriel_comm_params *params)
     comm->wants_nccl =
         params->devices != NULL && strcmp(oriel_config_string(ORIEL_OPT_FABRIC), "nccl") == 0;
     comm->cache = oriel_cache_bytes();
+    comm->apart = oriel_cores_apart();
     comm->timeout = params->timeout_s;
     comm->warn_after = oriel_config_number(ORIEL_OPT_WARN_AFTER);
     comm->spin = oriel_config_number(ORIEL_OPT_SPIN) * 1e-6;

@@ -12,6 +12,20 @@ enum { COMM_MAX_SEGMENTS = 256 };
 typedef struct oriel_seat oriel_seat;
 struct oriel_area;
 
+/* What is known of a group when it is made, and decides how its operations go: see
+ * ops/choose.c. The same on all members. */
+typedef struct oriel_facts {
+    int n;           /* members */
+    int one_process; /* they live in one process, and ORIEL_DIRECT lets them work on each other's
+                      * buffers */
+    int reads;       /* each process may read the memory of the others */
+    int crowded;     /* ranks outnumber the cores */
+    int apart;       /* cores may share no cache */
+    size_t place;    /* bytes of payload that one place of the lane takes; 0: no lane */
+    size_t eager;    /* bytes of payload that the block of a cell takes from each member */
+    size_t cache;    /* bytes of the cache that the cores share, if they share one */
+} oriel_facts;
+
 struct oriel_group {
     oriel_comm *comm;
     uint64_t hash; /* of the ranks and the instance; equal on all members */
@@ -24,10 +38,9 @@ struct oriel_group {
     struct oriel_group *_Atomic here; /* those of this machine, if it spans: see span.c */
     int owned;                        /* freed with the comm, not by oriel_group_destroy */
     int *ranks;
-    int *procs;         /* distinct processes of the members */
-    size_t room;        /* bytes of payload for which a lane of the group has several places */
-    size_t most;        /* bytes of payload that it takes from each member */
-    uint64_t *sequence; /* ordered calls so far, per local rank of this process */
+    int *procs;               /* distinct processes of the members */
+    oriel_facts facts;        /* what follows from the group for the choice of a mode */
+    uint64_t *sequence;       /* ordered calls so far, per local rank of this process */
     struct oriel_seat *seats; /* per local rank: its place in the group's lane */
     struct oriel_group *next; /* in comm->groups */
 };
@@ -63,7 +76,8 @@ struct oriel_comm {
     int spreads;        /* cores of which it keeps to an even share, or 0: see spread.c */
     _Atomic unsigned spread_waits;
     _Atomic double spread_at; /* when it next looks at that */
-    size_t cache;             /* bytes of the cache that its processes share */
+    int apart;                /* cores may share no cache */
+    size_t cache;             /* bytes of the cache that they share otherwise */
     double timeout;
     double warn_after;
     double spin;

@@ -56,8 +56,8 @@ void oriel_record_describe(const oriel_record *record, char *out, size_t len)
     }
 }
 
-static heap_trace *trace_add(oriel_comm *comm, int rank, uint64_t group, const oriel_record *record,
-                             enum trace_state state)
+heap_trace *oriel_trace_add(oriel_comm *comm, int rank, uint64_t group, const oriel_record *record,
+                            enum trace_state state)
 {
     heap_rank *r = &comm->heap.ranks[rank];
     uint64_t sequence = atomic_fetch_add_explicit(&r->traced, 1, memory_order_relaxed) + 1;
@@ -75,17 +75,6 @@ static heap_trace *trace_add(oriel_comm *comm, int rank, uint64_t group, const o
     atomic_store_explicit(&entry->state, state, memory_order_relaxed);
     atomic_store_explicit(&entry->sequence, sequence, memory_order_release);
     return entry;
-}
-
-heap_trace *oriel_trace_begin(oriel_comm *comm, int rank, uint64_t group,
-                              const oriel_record *record)
-{
-    return trace_add(comm, rank, group, record, TRACE_ENTERED);
-}
-
-void oriel_trace_past(oriel_comm *comm, int rank, uint64_t group, const oriel_record *record)
-{
-    trace_add(comm, rank, group, record, TRACE_DONE);
 }
 
 void oriel_trace_end(heap_trace *entry, enum trace_state state)

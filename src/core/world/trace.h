@@ -22,10 +22,14 @@ enum oriel_kind {
 const char *oriel_kind_name(uint32_t kind);
 /* "all_reduce sum of 64 bytes of f32" */
 void oriel_record_describe(const oriel_record *record, char *out, size_t len);
-heap_trace *oriel_trace_begin(oriel_comm *comm, int rank, uint64_t group,
-                              const oriel_record *record);
-/* One that was over before anybody could ask. */
-void oriel_trace_past(oriel_comm *comm, int rank, uint64_t group, const oriel_record *record);
+/* An operation has begun, or (TRACE_DONE) was over before anybody could ask. */
+heap_trace *oriel_trace_add(oriel_comm *comm, int rank, uint64_t group, const oriel_record *record,
+                            enum trace_state state);
+static inline void oriel_trace_past(oriel_comm *comm, int rank, uint64_t group,
+                                    const oriel_record *record)
+{
+    oriel_trace_add(comm, rank, group, record, TRACE_DONE);
+}
 void oriel_trace_end(heap_trace *entry, enum trace_state state);
 /* The rank waits for another (-1: nobody), as it sees now. */
 void oriel_trace_wait(heap_trace *entry, int rank, double now);

@@ -251,7 +251,8 @@ static device_frame *find_frame(const oriel_device_rank *self, const oriel_group
 {
     device_frame *frame = self->frames;
 
-    while (frame != NULL && (frame->identity != call->identity || frame->group != group->hash))
+    while (frame != NULL &&
+           (frame->identity != call->custom.identity || frame->group != group->hash))
         frame = frame->next;
     return frame;
 }
@@ -337,7 +338,7 @@ static oriel_status add_frame(const oriel_group *group, int rank, const oriel_ke
         oriel_sys_now->release(text);
         return oriel_fail(ORIEL_ERR_SYSTEM, "out of memory for a frame");
     }
-    *frame = (device_frame){.identity = call->identity,
+    *frame = (device_frame){.identity = call->custom.identity,
                             .group = group->hash,
                             .frame = fill_frame(group, rank, call, &parts, at, text),
                             .at = at,

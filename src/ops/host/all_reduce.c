@@ -35,8 +35,8 @@ static void publish(oriel_request *request, const struct stage *s, uint32_t chun
     size_t at;
     size_t own = slice_of(len, request->record.n, request->index, &at);
 
-    oriel_op_copy(to, from, at, s->stream_out);
-    oriel_op_copy(to + at + own, from + at + own, len - at - own, s->stream_out);
+    oriel_op_copy(to, from, at, request->stream);
+    oriel_op_copy(to + at + own, from + at + own, len - at - own, request->stream);
 }
 
 static void reduce_slice(oriel_request *request, const struct stage *s, uint32_t chunk)
@@ -53,12 +53,12 @@ static void reduce_slice(oriel_request *request, const struct stage *s, uint32_t
         src[i] = oriel_stage_slot(s, i, chunk) + at;
     src[request->index] = (const char *)op->send + from;
     /* What stays in the cache first: it is read again at once. */
-    oriel_reduce(s->stream_out ? recv : mine, src, request->group->n,
+    oriel_reduce(request->stream ? recv : mine, src, request->group->n,
                  len / oriel_dtype_size(op->dtype), op->dtype, op->redop);
-    if (s->stream_out)
+    if (request->stream)
         oriel_op_copy(mine, recv, len, 1);
     else
-        oriel_op_copy(recv, mine, len, s->stream_in);
+        oriel_op_copy(recv, mine, len, 0);
 }
 
 static void gather(oriel_request *request, const struct stage *s, uint32_t chunk)
@@ -70,7 +70,7 @@ static void gather(oriel_request *request, const struct stage *s, uint32_t chunk
         size_t at;
         size_t part = slice_of(len, request->record.n, j, &at);
         if (j != request->index)
-            oriel_op_copy(to + at, oriel_stage_slot(s, j, chunk) + at, part, s->stream_in);
+            oriel_op_copy(to + at, oriel_stage_slot(s, j, chunk) + at, part, 0);
     }
 }
 

@@ -53,7 +53,7 @@ static void all_reduce(const oriel_request *request, const heap_member *members,
     for (int i = 0; i < n; i++)
         src[i] = (const char *)members[i].send + r.at;
     first.recv = members[0].recv;
-    oriel_op_take(&first, n, 0, src, r.at, r.len, 0);
+    oriel_op_take(&first, n, 0, src, r.at, r.len);
     for (int i = 1; i < n; i++)
         oriel_copy((char *)members[i].recv + r.at, (char *)members[0].recv + r.at, r.len);
 }
@@ -69,7 +69,7 @@ static void take_each(const oriel_request *request, const heap_member *members, 
         op.recv = members[j].recv;
         for (int i = 0; i < n; i++)
             src[i] = (const char *)members[i].send + oriel_op_part(&op, j) + r.at;
-        oriel_op_take(&op, n, j, src, r.at, r.len, 0);
+        oriel_op_take(&op, n, j, src, r.at, r.len);
     }
 }
 

@@ -6,9 +6,6 @@
 #include "base/copy.h"
 #include "base/sys.h"
 
-#define MOST_BYTES ((size_t)1 << 47)
-enum { MOST_SLICES = 1 << 20 };
-
 static size_t least(size_t a, size_t b)
 {
     return a < b ? a : b;
@@ -24,105 +21,6 @@ static ragged_slice slice_of(const oriel_ragged *r, int to, int k)
 static const char *rows_of(const void *send, size_t row, const oriel_ragged *r, int to, int k)
 {
     return (const char *)send + (size_t)r->input_offsets[to * r->slices + k] * row;
-}
-
-/* ---- what one member can know ------------------------------------------------------ */
-
-static oriel_status name_negative(const oriel_ragged *r, size_t i)
-{
-    static const char *const names[] = {"input_offsets", "send_sizes", "output_offsets",
-                                        "recv_sizes"};
-    const int64_t values[] = {r->input_offsets[i], r->send_sizes[i], r->output_offsets[i],
-                              r->recv_sizes[i]};
-    int a = 0;
-
-    while (values[a] >= 0)
-        a++;
-    return oriel_fail(ORIEL_ERR_INVALID, "%s[%zu] is %lld", names[a], i, (long long)values[a]);
-}
-
-static oriel_status check_sizes(const oriel_ragged *r, size_t i)
-{
-    int64_t from = r->input_offsets[i];
-    int64_t rows = r->send_sizes[i];
-
-    if ((from | rows | r->output_offsets[i] | r->recv_sizes[i]) < 0)
-        return name_negative(r, i);
-    if ((uint64_t)from > r->send_rows || (uint64_t)rows > r->send_rows - (uint64_t)from)
-        return oriel_fail(
-            ORIEL_ERR_INVALID,
-            "input_offsets[%zu] is %lld and send_sizes[%zu] is %lld, but send has %zu "
-            "rows",
-            i, (long long)from, i, (long long)rows, r->send_rows);
-    return ORIEL_OK;
-}
-
-/* A product, since small calls feel a division. */
-static int too_large(size_t rows, size_t row)
-{
-    size_t bytes;
-
-    return __builtin_mul_overflow(rows, row > 0 ? row : 1, &bytes) || bytes > MOST_BYTES;
-}
-
-static oriel_status check_buffers(const oriel_op *op, size_t row)
-{
-    const oriel_ragged *r = op->ragged;
-    uintptr_t send = (uintptr_t)op->send;
-    uintptr_t recv = (uintptr_t)op->recv;
-
-    if (too_large(r->send_rows, row))
-        return oriel_fail(ORIEL_ERR_INVALID, "send_rows is %zu rows of %zu bytes: too large",
-                          r->send_rows, row);
-    if (too_large(r->recv_rows, row))
-        return oriel_fail(ORIEL_ERR_INVALID, "recv_rows is %zu rows of %zu bytes: too large",
-                          r->recv_rows, row);
-    if (op->send == NULL && r->send_rows * row > 0)
-        return oriel_fail(ORIEL_ERR_INVALID, "send is NULL");
-    if (op->recv == NULL && r->recv_rows * row > 0)
-        return oriel_fail(ORIEL_ERR_INVALID, "recv is NULL");
-    if (send != recv && send < recv + r->recv_rows * row && recv < send + r->send_rows * row)
-        return oriel_fail(ORIEL_ERR_INVALID, "send and recv overlap without being in place");
-    return ORIEL_OK;
-}
-
-oriel_status oriel_ragged_check(const oriel_op *op, int n)
-{
-    const oriel_ragged *r = op->ragged;
-    size_t size = oriel_dtype_size(op->dtype);
-    oriel_status st;
-
-    if (r == NULL)
-        return oriel_fail(ORIEL_ERR_INVALID, "ragged is NULL");
-    if (r->struct_size != sizeof *r)
-        return oriel_fail(ORIEL_ERR_INVALID, "struct_size is %zu; use ORIEL_RAGGED_INIT",
-                          r->struct_size);
-    if (r->slices < 1 || r->slices > MOST_SLICES)
-        return oriel_fail(ORIEL_ERR_INVALID, "slices is %d; 1 to %d are possible", r->slices,
-                          MOST_SLICES);
-    if (too_large(r->row, size))
-        return oriel_fail(ORIEL_ERR_INVALID, "row is %zu elements of %zu bytes: too large", r->row,
-                          size);
-    if (r->input_offsets == NULL || r->send_sizes == NULL || r->output_offsets == NULL ||
-        r->recv_sizes == NULL)
-        return oriel_fail(ORIEL_ERR_INVALID, "%s is NULL",
-                          r->input_offsets == NULL    ? "input_offsets"
-                          : r->send_sizes == NULL     ? "send_sizes"
-                          : r->output_offsets == NULL ? "output_offsets"
-                                                      : "recv_sizes");
-    st = check_buffers(op, r->row * size);
-    for (size_t i = 0; st == ORIEL_OK && i < (size_t)n * (size_t)r->slices; i++)
-        st = check_sizes(r, i);
-    return st;
-}
-
-size_t oriel_ragged_sent(const oriel_op *op, int n)
-{
-    size_t rows = 0;
-
-    for (size_t i = 0; i < (size_t)n * (size_t)op->ragged->slices; i++)
-        rows += (size_t)op->ragged->send_sizes[i];
-    return rows * oriel_op_block(op);
 }
 
 void *oriel_ragged_copy(oriel_ragged *ragged, int n)
@@ -180,7 +78,7 @@ oriel_status oriel_ragged_refuse(const oriel_request *request, const ragged_faul
 /* All that one member sends to another of this process. */
 static oriel_status move(const oriel_request *request, int from, const oriel_ragged *sent,
                          const void *send, int to, const oriel_ragged *expected, void *recv,
-                         int stream, ragged_fault *fault)
+                         ragged_fault *fault)
 {
     size_t row = request->record.bytes;
     oriel_status st = ORIEL_OK;
@@ -194,7 +92,7 @@ static oriel_status move(const oriel_request *request, int from, const oriel_rag
 
         if (slice.rows > 0 && row > 0)
             oriel_op_copy((char *)recv + (size_t)slice.offset * row,
-                          rows_of(send, row, sent, to, k), (size_t)slice.rows * row, stream);
+                          rows_of(send, row, sent, to, k), (size_t)slice.rows * row, 0);
     }
     return st;
 }
@@ -204,15 +102,15 @@ oriel_status oriel_ragged_move(const oriel_request *request, int from, int to, r
     const heap_member *members = oriel_heap_members(&request->comm->heap, request->cell);
 
     return move(request, from, members[from].ragged, members[from].send, to, members[to].ragged,
-                members[to].recv, 0, fault);
+                members[to].recv, fault);
 }
 
-oriel_status oriel_ragged_self(oriel_request *request, int stream)
+oriel_status oriel_ragged_self(oriel_request *request)
 {
     int self = request->index;
     ragged_fault fault;
     oriel_status st = move(request, self, &request->ragged, request->op.send, self,
-                           &request->ragged, request->op.recv, stream, &fault);
+                           &request->ragged, request->op.recv, &fault);
 
     request->unchecked--;
     return st == ORIEL_OK ? st : oriel_ragged_refuse(request, &fault);
@@ -223,6 +121,17 @@ oriel_status oriel_ragged_self(oriel_request *request, int stream)
 static size_t head_bytes(const oriel_ragged *r)
 {
     return (size_t)r->slices * sizeof(ragged_slice);
+}
+
+oriel_status oriel_ragged_expect(oriel_request *request)
+{
+    int n = request->group->n;
+    int slices = request->ragged.slices;
+
+    request->slices = oriel_sys_now->alloc((size_t)n * (size_t)slices * sizeof *request->slices);
+    if (request->slices == NULL)
+        return oriel_fail(ORIEL_ERR_SYSTEM, "out of memory for %d slices of %d members", slices, n);
+    return ORIEL_OK;
 }
 
 size_t oriel_ragged_stream(const oriel_op *op, int to)
@@ -287,7 +196,7 @@ static oriel_status look_at_slices(oriel_request *request, int from, const ragge
 }
 
 oriel_status oriel_ragged_take(oriel_request *request, int from, size_t at, const char *src,
-                               size_t len, int stream)
+                               size_t len)
 {
     const oriel_ragged *r = &request->ragged;
     ragged_slice *slices = request->slices + (size_t)from * (size_t)r->slices;
@@ -308,7 +217,7 @@ oriel_status oriel_ragged_take(oriel_request *request, int from, size_t at, cons
         part = common(at, len, begin, bytes, &there, &here);
         if (part > 0)
             oriel_op_copy((char *)request->op.recv + (size_t)slices[k].offset * row + there,
-                          src + here, part, stream);
+                          src + here, part, 0);
         begin += bytes;
     }
     return st;

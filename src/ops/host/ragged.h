@@ -5,6 +5,7 @@
 #define ORIEL_OPS_HOST_RAGGED_H
 
 #include "ops/host/request.h"
+#include "ops/ragged.h"
 
 /* What a sender says of one slice; the first bytes of what it sends to a member
  * are one for each slice. */
@@ -20,18 +21,13 @@ typedef struct ragged_fault {
     char text[HEAP_TEXT];
 } ragged_fault;
 
-oriel_status oriel_ragged_check(const oriel_op *op, int n);
-/* Bytes that this member sends in all, and on average to one member. */
-size_t oriel_ragged_sent(const oriel_op *op, int n);
-static inline size_t oriel_ragged_weight(const oriel_op *op, int n)
-{
-    return oriel_ragged_sent(op, n) / (size_t)n;
-}
 /* A copy of the arrays in one allocation, `*ragged` pointing into it; NULL: no
  * memory. */
 void *oriel_ragged_copy(oriel_ragged *ragged, int n);
 
-/* Staged. What goes to one member is a stream: the slices, then their rows. */
+/* Staged. Room for what the others' streams begin with. ORIEL_ERR_SYSTEM: none. */
+oriel_status oriel_ragged_expect(oriel_request *request);
+/* What goes to one member is a stream: the slices, then their rows. */
 size_t oriel_ragged_stream(const oriel_op *op, int to);
 /* Copies bytes [at, at + len) of the stream to `to`, as far as there are so many; past
  * the caches if `stream`. */
@@ -39,9 +35,9 @@ void oriel_ragged_put(const oriel_op *op, int to, size_t at, char *dst, size_t l
 /* The other way; ORIEL_ERR_REVOKED when a slice is not what this member expects:
  * the operation is then revoked. */
 oriel_status oriel_ragged_take(oriel_request *request, int from, size_t at, const char *src,
-                               size_t len, int stream);
+                               size_t len);
 /* What the member sends to itself, also as the group's only one. */
-oriel_status oriel_ragged_self(oriel_request *request, int stream);
+oriel_status oriel_ragged_self(oriel_request *request);
 /* Direct. All that `from` sends to `to`, in any of the members' threads; fills the
  * fault where they do not mean the same. */
 oriel_status oriel_ragged_move(const oriel_request *request, int from, int to, ragged_fault *fault);
@@ -55,28 +51,7 @@ oriel_status oriel_ragged_refuse(const oriel_request *request, const ragged_faul
 
 /* ---- in the lane (ragged_lane.c) ------------------------------------------------------- */
 
-enum ragged_view {
-    RAGGED_FITS,  /* all rows are in the lane */
-    RAGGED_PULLS, /* they are not: read each other's memory */
-    RAGGED_LARGE, /* they are not: meet in a cell */
-    RAGGED_WRONG  /* two do not mean the same */
-};
-
-/* Whether the members show each other in the lane what they send: follows from what
- * they must agree on. */
-int oriel_ragged_lanes(const oriel_group *group, const oriel_op *op);
-/* Bytes of payload that a member brings then, at most. */
-size_t oriel_ragged_brings(const oriel_group *group, const oriel_seat *seat, const oriel_op *op);
-/* Before arriving. */
-void oriel_ragged_show(const oriel_group *group, oriel_seat *seat, uint64_t call,
-                       const oriel_op *op);
-/* Once all have arrived: the same on all members, fault included. */
-enum ragged_view oriel_ragged_look(const oriel_group *group, const oriel_seat *seat, uint64_t call,
-                                   const oriel_op *op, ragged_fault *fault);
-/* RAGGED_FITS: fills `recv`. */
-void oriel_ragged_see(const oriel_group *group, oriel_seat *seat, uint64_t call,
-                      const oriel_op *op);
-/* RAGGED_PULLS: reads what `from` has for this member. */
+/* Reads what `from` has for this member out of its memory: it has shown in the lane where. */
 oriel_status oriel_ragged_pull(const oriel_request *request, int from);
 
 #endif

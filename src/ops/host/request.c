@@ -1,16 +1,12 @@
-#include <stdio.h>
+#include "ops/host/request.h"
+
 #include <string.h>
 
-#include "base/copy.h"
-#include "base/log.h"
 #include "base/sys.h"
-#include "core/protocol/style.h"
-#include "ops/kernel/kernel.h"
-#include "ops/host/quick.h"
-#include "ops/host/ragged.h"
-#include "ops/reduce/reduce.h"
 #include "ops/host/transfer.h"
 #include "ops/host/verdict.h"
+#include "ops/ragged.h"
+#include "ops/reduce/reduce.h"
 
 /* Deadline and neighbours are looked at once in this many idle steps. */
 enum { LIMIT_POLLS = 64 };
@@ -18,113 +14,113 @@ enum { LIMIT_POLLS = 64 };
  * the rest asleep, since the one it waits for may need this very core. Leaving
  * the thread costs two more switches. */
 enum { LINGER_SPINS = 10 };
+/* Looks at the others before a blocking call gets a clock and a deadline. */
+enum { FIRST_LOOKS = 200, FIRST_YIELDS = 16 };
 
-/* In place, rows that come may lie anywhere among those that go: these are set aside. */
-static oriel_status set_rows_aside(oriel_request *request)
+/* ---- its life ---------------------------------------------------------------------- */
+
+void oriel_request_choose(oriel_request *request, enum oriel_meeting meeting)
 {
-    oriel_op *op = &request->op;
-    size_t bytes = op->send == op->recv ? op->ragged->send_rows * oriel_op_block(op) : 0;
+    oriel_question question = request->moves->ask(request, meeting);
+    oriel_choice choice = oriel_choose(&request->group->facts, &question);
 
-    if (bytes == 0)
-        return ORIEL_OK;
-    request->kept = oriel_sys_now->alloc(bytes);
-    if (request->kept == NULL)
-        return oriel_fail(ORIEL_ERR_SYSTEM, "out of memory for %zu bytes of send", bytes);
-    oriel_copy(request->kept, op->send, bytes);
-    op->send = request->kept;
-    return ORIEL_OK;
+    request->record.mode = (uint8_t)choice.mode;
+    request->stream = choice.stream;
+}
+
+/* Of ragged_all_to_all a person wants to see the bytes that are sent. */
+static heap_trace *trace_as(oriel_request *request, enum trace_state state)
+{
+    oriel_record sent;
+
+    if (request->op.ragged == NULL)
+        return oriel_trace_add(request->comm, request->rank, request->group->hash, &request->record,
+                               state);
+    sent = request->record;
+    sent.bytes = oriel_ragged_sent(&request->op, request->group->n);
+    return oriel_trace_add(request->comm, request->rank, request->group->hash, &sent, state);
+}
+
+/* The request waits from now on: others may ask what for. */
+static void note(oriel_request *request)
+{
+    const oriel_comm *comm = request->comm;
+
+    if (request->trace != NULL)
+        return;
+    memset(&request->begun, 0, sizeof *request - offsetof(oriel_request, begun));
+    request->trace =
+        trace_as(request, request->state == REQUEST_QUEUE || request->state == REQUEST_ENTER
+                              ? TRACE_ENTERED
+                              : TRACE_ARRIVED);
+    request->begun = request->trace->begun;
+    request->warn_at = request->begun + comm->warn_after;
+    request->compare_at = request->begun + oriel_verdict_patience(comm);
+    request->told =
+        (int)atomic_load_explicit(&comm->heap.ranks[request->rank].told, memory_order_relaxed);
+    request->polls = 1; /* most calls end before the first look at the limits */
 }
 
 oriel_status oriel_request_begin(oriel_request *request, const oriel_group *group, int rank,
                                  int index, const oriel_key *key, const oriel_op *op)
 {
-    memset(request, 0, sizeof *request);
+    oriel_status st;
+
     request->comm = group->comm;
     request->group = group;
     request->rank = rank;
     request->index = index;
-    request->key = *key;
     request->op = *op;
     request->state = REQUEST_ENTER;
-    oriel_op_record(group, op, &request->record);
-    request->weight =
-        op->ragged == NULL ? request->record.bytes : oriel_ragged_weight(op, group->n);
-    if (op->ragged != NULL) {
-        request->ragged = *op->ragged;
-        request->op.ragged = &request->ragged;
-    }
-    if (op->ragged != NULL && request->record.mode == ORIEL_MODE_STAGED) {
-        request->slices = oriel_sys_now->alloc((size_t)group->n * (size_t)op->ragged->slices *
-                                               sizeof *request->slices);
-        if (request->slices == NULL)
-            return oriel_fail(ORIEL_ERR_SYSTEM, "out of memory for %d slices of %d members",
-                              op->ragged->slices, group->n);
-    }
-    if (op->ragged != NULL && set_rows_aside(request) != ORIEL_OK) {
+    request->seat = NULL;
+    request->brings = 0;
+    request->scan.some = 0;
+    request->rung = 0;
+    request->trace = NULL;
+    request->cell = NULL;
+    request->kept = request->arrays = request->slices = NULL;
+    request->moves = op->ragged != NULL ? &oriel_moves_ragged : &oriel_moves_fixed;
+    oriel_op_describe(group, op, &request->record);
+    st = request->moves->begin(request);
+    if (st != ORIEL_OK) {
         oriel_request_drop(request);
-        return ORIEL_ERR_SYSTEM;
+        return st;
     }
     oriel_comm_operation(group->comm);
-    request->trace = oriel_trace_begin(group->comm, rank, group->hash, &request->record);
-    if (op->ragged != NULL)
-        atomic_store_explicit(&request->trace->bytes, oriel_ragged_sent(op, group->n),
-                              memory_order_relaxed);
-    request->begun = request->trace->begun;
-    request->warn_at = request->begun + group->comm->warn_after;
-    request->compare_at = request->begun + oriel_verdict_patience(group->comm);
-    request->stillborn =
-        (int)atomic_load_explicit(&group->comm->heap.ranks[rank].told, memory_order_relaxed);
-    request->polls = 1; /* most calls end before the first look at the limits */
+    if (key == NULL)
+        return ORIEL_OK;
+    request->key = *key;
+    oriel_request_choose(request, MEET_CELL);
+    note(request);
     return ORIEL_OK;
 }
 
 /* Calls from C are matched by their order on the group: run 0 is theirs alone,
  * since XLA's run ids are never 0 together with site 0. The first one meets in a
- * cell, and the others go by the lane that it has found; those that take more than
- * the lane have a second number, for the end of it. */
+ * cell, and the others go by the lane that it has found. */
 void oriel_request_order(oriel_request *request)
 {
     int local = request->rank - request->comm->first_rank;
     uint64_t count = request->group->sequence[local]++;
 
     request->key = (oriel_key){.group = request->group->hash, .count = count};
-    if (request->record.n == 1)
+    request->seat = request->record.n > 1 ? &request->group->seats[local] : NULL;
+    request->state = count > 0 && request->seat != NULL ? REQUEST_QUEUE : REQUEST_ENTER;
+    request->brings = request->moves->brings(request);
+    request->stream = 0;
+    request->record.mode = ORIEL_MODE_LANE;
+    if (request->state == REQUEST_QUEUE && request->brings <= request->seat->small)
         return;
-    request->seat = &request->group->seats[local];
-    request->call = count;
-    if (count == 0)
-        return;
-    request->state = REQUEST_QUEUE;
-    request->wide = !oriel_quick_fits(request->group, &request->op);
-    request->brings = oriel_quick_brings(request->group, request->seat, &request->op);
-    request->group->sequence[local] += (uint64_t)request->wide;
+    oriel_request_choose(request, count == 0 ? MEET_CELL : MEET_LANE);
+    if (request->record.mode != ORIEL_MODE_LANE)
+        request->brings = 0;
 }
 
-void oriel_request_resume(oriel_request *request, uint64_t call, const oriel_record *record)
-{
-    request->key = (oriel_key){.group = request->group->hash, .count = call};
-    request->call = call;
-    request->record = *record;
-    request->seat = &request->group->seats[request->rank - request->comm->first_rank];
-    request->scan = oriel_quick_scan(request->seat, &request->op);
-    request->wide = request->op.ragged != NULL;
-    request->state = request->wide ? REQUEST_SHOWN : REQUEST_LANE;
-}
-
+/* A started call does not look for a while. */
 oriel_status oriel_request_keep(oriel_request *request)
 {
-    size_t bytes = 2 * (size_t)request->op.num_pairs * sizeof *request->op.pairs;
-
-    if (request->op.ragged != NULL) {
-        request->arrays = oriel_ragged_copy(&request->ragged, request->group->n);
-    } else if (bytes > 0) {
-        request->arrays = oriel_sys_now->alloc(bytes);
-        if (request->arrays != NULL)
-            request->op.pairs = memcpy(request->arrays, request->op.pairs, bytes);
-    } else {
-        return ORIEL_OK;
-    }
-    if (request->arrays != NULL)
+    note(request);
+    if (request->moves->keep(request))
         return ORIEL_OK;
     oriel_trace_end(request->trace, TRACE_FAILED);
     oriel_request_drop(request);
@@ -136,8 +132,9 @@ void oriel_request_drop(oriel_request *request)
 {
     oriel_sys_now->release(request->arrays);
     oriel_sys_now->release(request->slices);
-    oriel_kernel_call_destroy(request->op.kernel);
     oriel_sys_now->release(request->kept);
+    if (request->op.kernel != NULL)
+        oriel_op_custom(&request->op)->moves->destroy(oriel_op_custom(&request->op));
     request->kept = NULL;
     request->arrays = NULL;
     request->slices = NULL;
@@ -151,10 +148,32 @@ static void unpark(oriel_request *request)
     request->parked = 0;
 }
 
+/* ---- its end ------------------------------------------------------------------------ */
+
+/* Whether the call has arrived in the lane: that place is to be given back. */
+static int has_slot(const oriel_request *request)
+{
+    return request->seat != NULL && request->seat->lane != NULL && request->key.count > 0;
+}
+
+static oriel_status succeed(oriel_request *request)
+{
+    if (request->trace != NULL)
+        oriel_trace_end(request->trace, TRACE_DONE);
+    else
+        trace_as(request, TRACE_DONE);
+    oriel_request_drop(request);
+    if (has_slot(request) &&
+        (oriel_lane_complete(request->seat, request->key.count) || request->scan.some))
+        oriel_group_ring(request->group);
+    return ORIEL_OK;
+}
+
 /* Nobody may look at the buffers after this rank has returned, so direct mode
  * waits for those who are just doing so. */
 static oriel_status fail(oriel_request *request, oriel_status code)
 {
+    note(request);
     if (request->cell != NULL && request->record.mode == ORIEL_MODE_DIRECT)
         oriel_cell_drain(request->cell);
     unpark(request);
@@ -162,7 +181,7 @@ static oriel_status fail(oriel_request *request, oriel_status code)
         oriel_poison(request->op.recv, oriel_op_recv_count(&request->op, request->group->n),
                      request->op.dtype);
     if (request->op.kernel != NULL)
-        oriel_kernel_fail(request);
+        oriel_op_custom(&request->op)->moves->fail(request);
     oriel_request_drop(request);
     oriel_trace_end(request->trace, TRACE_FAILED);
     return code;
@@ -172,26 +191,30 @@ static oriel_status fail(oriel_request *request, oriel_status code)
  * a moment, and may need this rank's memory. */
 static oriel_status revoked(oriel_request *request)
 {
-    if (request->op.kernel != NULL && !oriel_kernel_quiet(request))
+    note(request);
+    if (request->op.kernel != NULL && !oriel_op_custom(&request->op)->moves->quiet(request))
         return ORIEL_IN_PROGRESS;
     return fail(request, oriel_verdict_revoked(request));
 }
 
-static int in_lane(const oriel_request *request)
+/* A member has arrived in the lane with another call. */
+static oriel_status differ(oriel_request *request, int index)
 {
-    return request->state == REQUEST_LANE || request->state == REQUEST_SHOWN;
+    oriel_verdict_differ(request, index);
+    oriel_group_ring(request->group);
+    return revoked(request);
 }
 
 /* Two that have arrived with different records while a third is missing. */
 static oriel_status check_lane(oriel_request *request)
 {
-    int index = oriel_lane_differs(request->seat, request->call);
+    int index = has_slot(request) && request->state != REQUEST_QUEUE
+                    ? oriel_lane_differs(request->seat, request->key.count)
+                    : -1;
 
-    if (index < 0)
+    if (index < 0 || (request->cell != NULL && !oriel_cell_revoke(request->cell)))
         return ORIEL_IN_PROGRESS;
-    oriel_verdict_differ(request, index);
-    oriel_group_ring(request->group);
-    return revoked(request);
+    return differ(request, index);
 }
 
 /* Nothing moved: has somebody died, is it too late, is a warning due? Fails only
@@ -201,11 +224,11 @@ static oriel_status check_limits(oriel_request *request)
     int why = oriel_verdict_look(request);
 
     if (why == VERDICT_WAIT)
-        return in_lane(request) ? check_lane(request) : ORIEL_IN_PROGRESS;
+        return check_lane(request);
     /* Committed meanwhile: the next step succeeds. */
     if (request->state > REQUEST_ENTER && !oriel_cell_revoke(request->cell))
         return ORIEL_IN_PROGRESS;
-    if (in_lane(request) && !oriel_lane_seal(request->seat, request->call))
+    if (request->state == REQUEST_LANE && !oriel_lane_seal(request->seat, request->key.count))
         return ORIEL_IN_PROGRESS;
     oriel_verdict_abort(request, why);
     oriel_group_ring(request->group);
@@ -214,6 +237,7 @@ static oriel_status check_limits(oriel_request *request)
 
 static oriel_status idle(oriel_request *request)
 {
+    note(request);
     if (request->polls++ % LIMIT_POLLS != 0 && !oriel_comm_aborted(request->comm))
         return ORIEL_IN_PROGRESS;
     return check_limits(request);
@@ -221,173 +245,125 @@ static oriel_status idle(oriel_request *request)
 
 /* ---- ordered calls: the lane ------------------------------------------------------ */
 
-/* Counts the call as completed in the lane, by both its numbers if it has two. */
-static void leave_lane(oriel_request *request)
+/* Field by field: a wider load of what was just stored in parts waits for all stores before it,
+ * and a payload on its way to another core takes long. */
+static void begin_scan(oriel_request *request)
 {
-    int ring;
+    lane_scan *scan = &request->scan;
+    int from = oriel_op_rooted(&request->op) ? oriel_op_source(&request->op, request->index)
+                                             : OP_EVERYBODY;
 
-    if (request->wide) /* the later one first: then nothing is left open */
-        oriel_lane_complete(request->seat, request->key.count + 1);
-    ring = oriel_lane_complete(request->seat, request->key.count);
-    if (ring || request->scan.some)
-        oriel_group_ring(request->group);
+    scan->some = from != OP_EVERYBODY;
+    scan->at = from < 0 || from == request->index ? 0 : from;
+    scan->end = from == OP_EVERYBODY                          ? request->group->n
+                : from == OP_NOBODY || from == request->index ? 0
+                                                              : from + 1;
+    scan->least = UINT64_MAX;
 }
 
-static oriel_status succeed(oriel_request *request)
-{
-    oriel_request_drop(request);
-    oriel_trace_end(request->trace, TRACE_DONE);
-    if (request->seat != NULL && request->seat->lane != NULL && request->key.count > 0)
-        leave_lane(request);
-    return ORIEL_OK;
-}
-
-static void arrive(oriel_request *request, enum request_state state)
-{
-    if (request->call == request->key.count)
-        oriel_quick_arrive(request->group, request->seat, request->call, &request->op,
-                           &request->record);
-    else
-        oriel_lane_arrive_again(request->seat, request->call, &request->record);
-    if (oriel_op_rooted(&request->op))
-        oriel_group_ring(request->group);
-    request->scan = request->wide ? oriel_lane_all(request->seat)
-                                  : oriel_quick_scan(request->seat, &request->op);
-    request->state = state;
-}
-
-static void show(const oriel_request *request)
-{
-    if (request->op.ragged == NULL)
-        oriel_pull_show(request);
-    else if (oriel_ragged_lanes(request->group, &request->op))
-        oriel_ragged_show(request->group, request->seat, request->call, &request->op);
-}
-
+/* What does not fit the lane arrives there all the same, for its record: so a rank that makes
+ * another call finds out. It waits for the others in its cell. */
 static oriel_status queue(oriel_request *request)
 {
     oriel_seat *seat = request->seat;
+    uint64_t count = request->key.count;
 
     if (oriel_comm_aborted(request->comm))
         return revoked(request);
     if (!seat->settled ||
-        (seat->lane != NULL && !oriel_lane_free(seat, request->call, request->brings)))
+        (seat->lane != NULL && (!oriel_lane_free(seat, count, request->brings) ||
+                                count != seat->arrived + 1))) /* a started one comes first */
         return idle(request);
-    if (seat->lane != NULL && request->call != seat->arrived + 1) /* a started one comes first */
-        return idle(request);
-    atomic_store_explicit(&request->trace->state, TRACE_ARRIVED, memory_order_relaxed);
+    if (request->trace != NULL)
+        atomic_store_explicit(&request->trace->state, TRACE_ARRIVED, memory_order_relaxed);
+    request->state = REQUEST_ENTER;
     if (seat->lane == NULL) {
-        request->state = REQUEST_ENTER;
-    } else if (request->wide) {
-        show(request);
-        arrive(request, REQUEST_SHOWN);
-        seat->arrived++; /* the second number is taken */
-    } else {
-        request->record.mode = ORIEL_MODE_LANE;
-        arrive(request, REQUEST_LANE);
+        oriel_request_choose(request, MEET_CELL);
+        return ORIEL_OK;
     }
+    if (request->record.mode == ORIEL_MODE_LANE) {
+        request->moves->put(request);
+        begin_scan(request);
+        request->state = REQUEST_LANE;
+    }
+    oriel_lane_arrive(seat, count, &request->record, request->brings);
     return ORIEL_OK;
 }
 
-/* ORIEL_OK: all have arrived. */
-static oriel_status wait_lane(oriel_request *request)
+static void ring_once(oriel_request *request)
 {
-    switch (oriel_lane_look(request->seat, request->call, &request->scan)) {
-    case LANE_WAITING:
-        return idle(request);
-    case LANE_REVOKED:
-        return revoked(request);
-    case LANE_MISMATCH:
-        oriel_verdict_differ(request, request->scan.at);
+    if (request->scan.some && !request->rung)
         oriel_group_ring(request->group);
-        return revoked(request);
-    case LANE_FULL:
-        break;
-    }
-    if (!request->scan.some)
-        oriel_group_ring_fenced(request->group);
-    return ORIEL_OK;
+    request->rung = 1;
 }
 
-static void report(const oriel_request *request, uint32_t style)
+/* A blocking call looks for a while before it gets a clock. A call that needs some members
+ * alone rings for its arrival when it completes, if that is at once, since the fence of the ring
+ * is dear while the arrival is on its way; but before it gives the core away. */
+static enum lane_view look(oriel_request *request)
 {
-    oriel_style_report(request->group, request->record.kind, request->weight, style,
-                       oriel_now() - request->moving);
+    int yields = request->comm->oversubscribed;
+    int looks = yields ? FIRST_YIELDS : FIRST_LOOKS;
+    enum lane_view view = oriel_lane_look(request->seat, request->key.count, &request->scan);
+
+    if (request->trace != NULL) /* it has looked before, or does not block */
+        looks = 0;
+    if (view == LANE_WAITING && yields)
+        ring_once(request);
+    for (int i = 0; view == LANE_WAITING && i < looks; i++) {
+        oriel_relax(yields);
+        view = oriel_lane_look(request->seat, request->key.count, &request->scan);
+    }
+    if (view != LANE_FULL)
+        ring_once(request);
+    else if (!request->scan.some)
+        oriel_group_ring_fenced(request->group);
+    return view;
 }
 
 static oriel_status lane(oriel_request *request)
 {
-    oriel_status st = wait_lane(request);
+    oriel_status st = ORIEL_ERR_REVOKED;
 
-    if (st != ORIEL_OK)
-        return st;
-    if (!request->wide)
-        oriel_quick_consume(request->group, request->seat, request->call, &request->op);
-    else
-        report(request, STYLE_PULL);
-    return succeed(request);
-}
-
-/* An outcome, or ORIEL_OK with the state that follows. */
-static oriel_status shown_ragged(oriel_request *request)
-{
-    enum ragged_view view = RAGGED_LARGE;
-    ragged_fault fault;
-
-    if (oriel_ragged_lanes(request->group, &request->op))
-        view =
-            oriel_ragged_look(request->group, request->seat, request->call, &request->op, &fault);
-    if (view == RAGGED_FITS) {
-        oriel_ragged_see(request->group, request->seat, request->call, &request->op);
+    switch (look(request)) {
+    case LANE_WAITING:
+        return idle(request);
+    case LANE_MISMATCH:
+        return differ(request, request->scan.at);
+    case LANE_FULL:
+        st = request->moves->take(request);
+        break;
+    case LANE_REVOKED:
+        break;
+    }
+    if (st == ORIEL_OK)
         return succeed(request);
-    }
-    if (view == RAGGED_WRONG) {
-        oriel_ragged_refuse(request, &fault);
+    if (st != ORIEL_IN_PROGRESS)
         return revoked(request);
-    }
-    request->state = view == RAGGED_PULLS ? REQUEST_READ : REQUEST_ENTER;
-    return ORIEL_OK;
-}
-
-/* All are there with the same call: do they read each other's memory, or meet in a
- * cell? */
-static oriel_status shown(oriel_request *request)
-{
-    oriel_status st = wait_lane(request);
-
-    if (st != ORIEL_OK)
-        return st;
-    request->moving = oriel_now();
-    if (request->op.ragged != NULL)
-        return shown_ragged(request);
-    request->state = oriel_pull_agreed(request) ? REQUEST_READ : REQUEST_ENTER;
-    return ORIEL_OK;
-}
-
-static oriel_status read_others(oriel_request *request)
-{
-    oriel_status st = request->gathered == 0 ? oriel_pull_lane(request) : ORIEL_OK;
-
-    if (st == ORIEL_IN_PROGRESS || oriel_comm_aborted(request->comm))
-        return idle(request);
-    if (st != ORIEL_OK) {
-        oriel_group_ring(request->group);
-        return revoked(request);
-    }
-    request->gathered = 1;
-    if (!oriel_lane_free(request->seat, request->key.count + 1, 0))
-        return idle(request);
-    request->call = request->key.count + 1;
-    arrive(request, REQUEST_LANE);
+    request->state = REQUEST_ENTER;
     return ORIEL_OK;
 }
 
 /* ---- all others, and the first ordered one: the cell -------------------------------- */
 
+static oriel_status expose(oriel_request *request)
+{
+    oriel_status st = oriel_transfer_expose(request);
+
+    if (st == ORIEL_OK)
+        return st;
+    oriel_cell_revoke(request->cell);
+    oriel_comm_abort(request->comm, st, request->rank, request->comm->process, "rank %d: %s",
+                     request->rank, oriel_last_error());
+    oriel_group_ring(request->group);
+    return st;
+}
+
 static oriel_status enter(oriel_request *request)
 {
     oriel_status st;
 
+    note(request);
     if (oriel_comm_aborted(request->comm))
         return revoked(request);
     st = oriel_cell_enter(request->group, request->rank, request->index, &request->key,
@@ -404,15 +380,8 @@ static oriel_status enter(oriel_request *request)
         oriel_group_ring(request->group);
         return revoked(request);
     }
-    st = oriel_transfer_expose(request);
-    if (st != ORIEL_OK) {
-        oriel_cell_revoke(request->cell);
-        oriel_comm_abort(request->comm, st, request->rank, request->comm->process, "rank %d: %s",
-                         request->rank, oriel_last_error());
-        oriel_group_ring(request->group);
-        return revoked(request);
-    }
-    if (!oriel_cell_arrive(request->group, request->cell, request->index))
+    if (expose(request) != ORIEL_OK ||
+        !oriel_cell_arrive(request->group, request->cell, request->index))
         return revoked(request);
     request->state = REQUEST_ARRIVED;
     atomic_store_explicit(&request->trace->state, TRACE_ARRIVED, memory_order_relaxed);
@@ -421,17 +390,23 @@ static oriel_status enter(oriel_request *request)
     return ORIEL_OK;
 }
 
+/* Each member has come to the lane before it came to the cell. There it is compared whether all
+ * calls before were the same: broadcasts and permutations end without that. */
 static oriel_status wait_arrivals(oriel_request *request)
 {
     cell_view seen = oriel_cell_look(request->cell);
+    int index;
 
     if (seen.revoked)
         return revoked(request);
     if (seen.arrived < request->record.n)
         return idle(request);
+    index = has_slot(request) ? oriel_lane_differs(request->seat, request->key.count) : -1;
+    if (index >= 0) {
+        oriel_cell_revoke(request->cell);
+        return differ(request, index);
+    }
     request->state = REQUEST_TRANSFER;
-    if (request->record.mode == ORIEL_MODE_STAGED && request->moving == 0)
-        request->moving = oriel_now();
     return ORIEL_OK;
 }
 
@@ -443,6 +418,7 @@ static void settle(const oriel_request *request)
     if (cell->lane >= 0)
         oriel_lane_sit(request->seat, &request->comm->heap, cell->owner, cell->lane,
                        request->group->n);
+    request->seat->small = oriel_choose_small(&request->group->facts);
     request->seat->settled = 1;
 }
 
@@ -456,23 +432,17 @@ static oriel_status transfer(oriel_request *request)
         return revoked(request);
     if (request->seat != NULL && !request->seat->settled)
         settle(request);
-    if (request->record.mode == ORIEL_MODE_STAGED)
-        report(request, request->style);
     oriel_cell_leave(request->group, request->cell);
     return succeed(request);
 }
 
-/* The only member needs nobody. */
 static oriel_status alone(oriel_request *request)
 {
-    oriel_status st = ORIEL_OK;
+    oriel_status st;
 
     if (oriel_comm_aborted(request->comm))
         return revoked(request);
-    if (request->op.ragged != NULL)
-        st = oriel_ragged_self(request, 0);
-    else
-        oriel_op_take(&request->op, 1, 0, &request->op.send, 0, request->record.bytes, 0);
+    st = request->moves->alone(request);
     return st == ORIEL_OK ? succeed(request) : fail(request, st);
 }
 
@@ -484,15 +454,11 @@ oriel_status oriel_request_step(oriel_request *request)
         return alone(request);
     if (request->state == REQUEST_QUEUE)
         st = queue(request);
-    if (st == ORIEL_OK && request->state == REQUEST_SHOWN) {
-        st = shown(request);
-        if (request->state == REQUEST_SHOWN) /* not yet, or its result is there */
+    if (st == ORIEL_OK && request->state == REQUEST_LANE) {
+        st = lane(request);
+        if (request->state == REQUEST_LANE) /* not yet, or its result is there */
             return st;
     }
-    if (st == ORIEL_OK && request->state == REQUEST_READ)
-        st = read_others(request);
-    if (st == ORIEL_OK && request->state == REQUEST_LANE)
-        return lane(request);
     if (st == ORIEL_OK && request->state == REQUEST_ENTER)
         st = enter(request);
     if (st == ORIEL_OK && request->state == REQUEST_ARRIVED)
@@ -507,9 +473,10 @@ oriel_status oriel_request_run(oriel_request *request)
     oriel_waiter waiter = {.patient = 1};
     oriel_status st;
 
+    if (request->comm->started[request->rank - request->comm->first_rank] != NULL)
+        note(request); /* these must be driven meanwhile */
     while ((st = oriel_request_step(request)) == ORIEL_IN_PROGRESS) {
         oriel_started_step(request->comm, request->rank);
-        oriel_spread_keep(request->comm);
         if (oriel_comm_pause(request->comm, &waiter))
             request->polls = 0; /* look at the limits too */
     }

@@ -1,59 +1,95 @@
 /* One operation of one rank as a state machine: every step does what can be done
  * now and returns. Blocking calls, started calls and calls from XLA all drive
- * the same machine. */
+ * the same machine; a small blocking call is its first steps, on the stack. */
 #ifndef ORIEL_OPS_HOST_REQUEST_H
 #define ORIEL_OPS_HOST_REQUEST_H
 
 #include "core/protocol/lane.h"
+#include "ops/choose.h"
 #include "ops/op.h"
 
 enum request_state {
-    REQUEST_QUEUE, /* an ordered call that has yet to arrive in the group's lane */
-    REQUEST_LANE,  /* it has arrived there, and is over when all have */
-    REQUEST_SHOWN, /* it has arrived there, but takes more than the lane */
-    REQUEST_READ,  /* all have; it reads the others' memory, then arrives once more */
-    REQUEST_ENTER,
-    REQUEST_ARRIVED,
-    REQUEST_TRANSFER
+    REQUEST_QUEUE,   /* an ordered call that has yet to arrive in the group's lane */
+    REQUEST_LANE,    /* it has arrived there, and is over, or goes on, when all have */
+    REQUEST_ENTER,   /* it has yet to find its cell */
+    REQUEST_ARRIVED, /* it has arrived there */
+    REQUEST_TRANSFER /* all have: data moves */
+};
+
+/* What a kind of operation brings that differs from the others. */
+typedef struct oriel_moves {
+    /* How the operation is to be chosen for. */
+    oriel_question (*ask)(const oriel_request *request, enum oriel_meeting meeting);
+    /* Sets memory of the request's own up. ORIEL_ERR_SYSTEM: none. */
+    oriel_status (*begin)(oriel_request *request);
+    /* Copies the arrays that describe the call; 0: no memory. */
+    int (*keep)(oriel_request *request);
+    /* The only member needs nobody. */
+    oriel_status (*alone)(oriel_request *request);
+    /* Bytes of payload that the member brings to the lane, at most. */
+    size_t (*brings)(const oriel_request *request);
+    /* Before it arrives there: puts what others read in place. */
+    void (*put)(oriel_request *request);
+    /* All are there. ORIEL_IN_PROGRESS: the operation goes on in a cell, in the mode that the
+     * record has now. Another failure: it is revoked. */
+    oriel_status (*take)(oriel_request *request);
+} oriel_moves;
+
+/* Operations whose sizes all members know (payload.c), and ragged_all_to_all (ragged_lane.c). */
+extern const oriel_moves oriel_moves_fixed, oriel_moves_ragged;
+
+/* A person's kernel or host function as an operation: see op.h. */
+struct oriel_custom_moves {
+    /* Before arriving: operands are where the others can read them. */
+    oriel_status (*expose)(oriel_request *request);
+    /* All have arrived. As oriel_transfer_step. */
+    oriel_status (*step)(oriel_request *request);
+    /* After a failure: nobody touches this rank's memory any more. */
+    int (*quiet)(const oriel_request *request);
+    /* Poisons the results. */
+    void (*fail)(oriel_request *request);
+    /* What holds the call up, as a sentence. */
+    void (*describe)(const oriel_request *request, char *out, size_t len);
+    void (*destroy)(oriel_custom *custom);
 };
 
 struct oriel_request {
     oriel_comm *comm;
     const oriel_group *group;
+    const oriel_moves *moves;
     int rank;  /* in the world */
     int index; /* in the group */
-    oriel_key key;
-    oriel_record record;
+    enum request_state state;
+    int stream; /* what others read is stored past the caches */
     oriel_op op;
-    oriel_ragged ragged;         /* what op.ragged points to */
+    oriel_record record;
+    oriel_key key;
+    oriel_seat *seat; /* ordered calls: the rank's place in the lane; NULL: none to look for */
+    size_t brings;    /* ordered calls: bytes of payload in the lane */
+    lane_scan scan;
+    int rung; /* the group has been rung for the arrival */
+
+    heap_trace *trace;           /* NULL: the request has not waited yet */
+    heap_cell *cell;             /* NULL: it is in none */
     void *kept;                  /* in place: a copy of send, for those who read it */
     void *arrays;                /* own copy of what op and ragged point to */
     struct ragged_slice *slices; /* what the others' streams began with */
+    oriel_ragged ragged;         /* what op.ragged points to */
 
-    enum request_state state;
-    int wide;         /* ordered calls: takes two numbers in the lane */
-    uint64_t call;    /* ... the one it is at */
-    size_t brings;    /* ... bytes of payload with the first */
-    oriel_seat *seat; /* ordered calls: the rank's place in the lane; NULL: none to look for */
-    lane_scan scan;
-    heap_cell *cell;
-    int from, to;    /* staged: who has to publish for, or to gather from this member */
-    uint32_t chunks; /* staged: how many there are */
-    uint32_t published, reduced, gathered; /* own progress in staged mode */
-    int owes;       /* staged: members that this one has yet to count as finished */
-    int unchecked;  /* ragged: members whose slices have not been looked at */
-    size_t weight;  /* bytes of a block, about; ragged: as this member alone knows them */
-    uint32_t style; /* how its data moves, see core/protocol/style.h ... */
-    double moving;  /* ... and since when, for who learns from it */
-    int parked;
-    uint32_t polls;
+    /* From here on set when the request first waits: most small calls end before. */
     double begun;
     double warn_at;
-    uint32_t progress_seen; /* a request that moves is no reason to warn */
     double compare_at;      /* when to look for a peer in a differing call */
-    int suspicions;         /* looks in a row that found one */
-    int stillborn;          /* its rank had been told of the comm's failure before */
-    heap_trace *trace;
+    uint32_t polls;         /* looks since then */
+    uint32_t progress_seen; /* a request that moves is no reason to warn */
+    int suspicions;         /* looks in a row that found a peer in a differing call */
+    int told;               /* the rank knew of the comm's failure before the call */
+    int parked;             /* counted as one that waits for a resource */
+    int from, to;           /* staged: who has to publish for, or to gather from this member */
+    uint32_t chunks;        /* staged: how many there are */
+    uint32_t published, reduced, gathered; /* own progress in staged mode */
+    int owes;      /* staged: members that this one has yet to count as finished */
+    int unchecked; /* ragged: members whose slices have not been looked at */
 
     struct oriel_request *next; /* in the engine's or the rank's list */
 
@@ -68,16 +104,16 @@ struct oriel_request {
 };
 
 /* Fills a request; the caller has checked the arguments. What `op` points to must
- * stay until the outcome, unless oriel_request_keep is called. ORIEL_ERR_SYSTEM: no
- * memory, and nothing to release. */
+ * stay until the outcome, unless oriel_request_keep is called. `key` is NULL for a call that
+ * will be ordered. ORIEL_ERR_SYSTEM: no memory, and nothing to release. */
 oriel_status oriel_request_begin(oriel_request *request, const oriel_group *group, int rank,
                                  int index, const oriel_key *key, const oriel_op *op);
 /* Makes it the group's next ordered call of its rank. */
 void oriel_request_order(oriel_request *request);
-/* Makes it one that has arrived in the lane as `call` already. */
-void oriel_request_resume(oriel_request *request, uint64_t call, const oriel_record *record);
 /* Copies the arrays that describe the call; on failure drops the request. */
 oriel_status oriel_request_keep(oriel_request *request);
+/* Chooses mode and copies for the place where the members meet. */
+void oriel_request_choose(oriel_request *request, enum oriel_meeting meeting);
 /* Releases what a request holds; a step that gives an outcome has done so. */
 void oriel_request_drop(oriel_request *request);
 /* Changes whenever a step has moved something. */

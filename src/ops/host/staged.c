@@ -2,7 +2,6 @@
  * chunk k of what others need of it, and gathers chunk k of its result once those
  * it needs have published theirs. So a chunk of the own `send` is out before that
  * chunk of `recv`, which may be the same memory, is written. */
-#include "core/protocol/style.h"
 #include "ops/host/ragged.h"
 #include "ops/host/transfer.h"
 
@@ -58,8 +57,6 @@ struct stage oriel_stage_of(const oriel_request *request)
                           oriel_heap_channel(heap, request->cell->owner, request->cell->channel)};
 
     s.area = area;
-    s.stream_out = (request->style & STYLE_STREAM_OUT) != 0;
-    s.stream_in = (request->style & STYLE_STREAM_IN) != 0;
     s.slot = slot == 0 ? HEAP_LINE : slot;
     place(request, &s);
     s.columns = 1;
@@ -152,36 +149,45 @@ int oriel_stage_writable(const oriel_request *request, const struct stage *s, ui
            oriel_stage_reached(request, request->to, COUNTER_GATHERED, chunk - s->slots + 1);
 }
 
-/* ---- chunks -------------------------------------------------------------------------- */
+/* ---- what a member has for another ---------------------------------------------------- */
 
-static void publish(oriel_request *request, const struct stage *s, uint32_t chunk)
+/* Blocks of one size, and rows of which each member has another number. */
+struct parts {
+    size_t (*bytes)(const oriel_request *request, int to);
+    void (*put)(const oriel_request *request, int to, size_t at, char *unit, size_t len);
+    oriel_status (*take)(oriel_request *request, int from, size_t at, const char *unit, size_t len);
+    oriel_status (*take_own)(oriel_request *request, uint32_t chunk);
+};
+
+static size_t block_bytes(const oriel_request *request, int to)
+{
+    (void)to;
+    return request->record.bytes;
+}
+
+static void block_put(const oriel_request *request, int to, size_t at, char *unit, size_t len)
 {
     const oriel_op *op = &request->op;
     size_t block = request->record.bytes;
-    int per_receiver = oriel_op_scatters(op);
-    size_t at;
 
-    for (int to = 0; to < (per_receiver ? request->group->n : 1); to++) {
-        char *unit;
-        int streams;
-
-        if (per_receiver && to == request->index)
-            continue;
-        unit = find_unit(request, s, chunk, request->index, to, &at);
-        if (unit == NULL)
-            continue;
-        streams =
-            per_receiver ? oriel_style_streams(request->group, request->style, to) : s->stream_out;
-        if (op->ragged != NULL)
-            oriel_ragged_put(op, to, at, unit, s->unit, streams);
-        else if (at < block)
-            oriel_op_copy(unit, (const char *)op->send + oriel_op_part(op, to) + at,
-                          least(s->unit, block - at), streams);
-    }
+    if (at < block)
+        oriel_op_copy(unit, (const char *)op->send + oriel_op_part(op, to) + at,
+                      least(len, block - at), request->stream);
 }
 
-/* The own part of an exchange, in as many pieces as there are chunks. */
-static void gather_own(const oriel_request *request, const struct stage *s, uint32_t chunk)
+static oriel_status block_take(oriel_request *request, int from, size_t at, const char *unit,
+                               size_t len)
+{
+    size_t block = request->record.bytes;
+
+    if (at < block)
+        oriel_op_copy((char *)request->op.recv + (size_t)from * block + at, unit,
+                      least(len, block - at), 0);
+    return ORIEL_OK;
+}
+
+/* In as many pieces as there are chunks. */
+static oriel_status block_take_own(oriel_request *request, uint32_t chunk)
 {
     const oriel_op *op = &request->op;
     size_t block = request->record.bytes;
@@ -189,33 +195,63 @@ static void gather_own(const oriel_request *request, const struct stage *s, uint
     size_t at = least((size_t)chunk * step, block);
     size_t own = oriel_op_part(op, request->index) + at;
 
-    oriel_op_copy((char *)op->recv + own, (const char *)op->send + own, least(step, block - at),
-                  s->stream_in);
+    oriel_op_copy((char *)op->recv + own, (const char *)op->send + own, least(step, block - at), 0);
+    return ORIEL_OK;
+}
+
+static size_t rows_bytes(const oriel_request *request, int to)
+{
+    return oriel_ragged_stream(&request->op, to);
+}
+
+static void rows_put(const oriel_request *request, int to, size_t at, char *unit, size_t len)
+{
+    oriel_ragged_put(&request->op, to, at, unit, len, request->stream);
+}
+
+static oriel_status rows_take_own(oriel_request *request, uint32_t chunk)
+{
+    return chunk == 0 ? oriel_ragged_self(request) : ORIEL_OK;
+}
+
+static const struct parts *parts_of(const oriel_request *request)
+{
+    static const struct parts blocks = {block_bytes, block_put, block_take, block_take_own};
+    static const struct parts rows = {rows_bytes, rows_put, oriel_ragged_take, rows_take_own};
+
+    return request->op.ragged != NULL ? &rows : &blocks;
+}
+
+/* ---- chunks -------------------------------------------------------------------------- */
+
+static void publish(oriel_request *request, const struct stage *s, uint32_t chunk)
+{
+    int per_receiver = oriel_op_scatters(&request->op);
+    size_t at;
+
+    for (int to = 0; to < (per_receiver ? request->group->n : 1); to++) {
+        char *unit = per_receiver && to == request->index
+                         ? NULL
+                         : find_unit(request, s, chunk, request->index, to, &at);
+
+        if (unit != NULL)
+            parts_of(request)->put(request, to, at, unit, s->unit);
+    }
 }
 
 /* Each of the others' units as it comes. */
 static oriel_status gather_units(oriel_request *request, const struct stage *s, uint32_t chunk)
 {
-    const oriel_op *op = &request->op;
-    size_t block = request->record.bytes;
-    oriel_status st = ORIEL_OK;
+    const struct parts *parts = parts_of(request);
+    oriel_status st = parts->take_own(request, chunk);
 
-    if (op->ragged == NULL)
-        gather_own(request, s, chunk);
-    else if (chunk == 0)
-        st = oriel_ragged_self(request, s->stream_in);
     for (int i = 0; i < request->group->n && st == ORIEL_OK; i++) {
         size_t at;
         const char *unit =
             i != request->index ? find_unit(request, s, chunk, i, request->index, &at) : NULL;
 
-        if (unit == NULL)
-            continue;
-        if (op->ragged != NULL)
-            st = oriel_ragged_take(request, i, at, unit, s->unit, s->stream_in);
-        else if (at < block)
-            oriel_op_copy((char *)op->recv + (size_t)i * block + at, unit,
-                          least(s->unit, block - at), s->stream_in);
+        if (unit != NULL)
+            st = parts->take(request, i, at, unit, s->unit);
     }
     return st;
 }
@@ -238,7 +274,7 @@ static void gather_range(oriel_request *request, const struct stage *s, uint32_t
         return;
     src[request->index] = (const char *)op->send + oriel_op_part(op, request->index) + at;
     oriel_op_take(op, request->group->n, request->index, src, at,
-                  least(s->unit, request->record.bytes - at), s->stream_in);
+                  least(s->unit, request->record.bytes - at));
 }
 
 static oriel_status gather(oriel_request *request, const struct stage *s, uint32_t chunk)
@@ -317,11 +353,9 @@ static size_t longest_part(const oriel_request *request)
 {
     size_t longest = 0;
 
-    if (request->op.ragged == NULL)
-        return request->record.bytes;
     for (int to = 0; to < request->group->n; to++) {
-        size_t stream = oriel_ragged_stream(&request->op, to);
-        longest = stream > longest && to != request->index ? stream : longest;
+        size_t bytes = parts_of(request)->bytes(request, to);
+        longest = bytes > longest && to != request->index ? bytes : longest;
     }
     return longest;
 }
@@ -364,12 +398,13 @@ static struct stage begin(oriel_request *request)
     return s;
 }
 
-void oriel_staged_expose(oriel_request *request)
+oriel_status oriel_staged_expose(oriel_request *request)
 {
     heap_member *member = &oriel_heap_members(&request->comm->heap, request->cell)[request->index];
     struct stage s = oriel_stage_of(request);
 
     member->chunks = chunks_for(&s, longest_part(request));
+    return request->op.ragged != NULL ? oriel_ragged_expect(request) : ORIEL_OK;
 }
 
 oriel_status oriel_staged_step(oriel_request *request)

@@ -32,8 +32,6 @@ struct stage {
     size_t unit;        /* bytes for one receiver */
     uint32_t columns;   /* units that one range of `unit` bytes of the blocks needs */
     uint32_t per_chunk; /* units in a chunk; fewer than columns where slots are tiny */
-    int stream_out;     /* see core/protocol/style.h */
-    int stream_in;
 };
 
 enum counter { COUNTER_PUBLISHED, COUNTER_REDUCED, COUNTER_GATHERED };
@@ -49,18 +47,16 @@ int oriel_stage_writable(const oriel_request *request, const struct stage *s, ui
 
 oriel_status oriel_staged_step(oriel_request *request);
 /* Before arriving. */
-void oriel_staged_expose(oriel_request *request);
+oriel_status oriel_staged_expose(oriel_request *request);
 
 /* ---- pulled (pull.c) ---------------------------------------------------------------- */
 
-/* By a cell: as oriel_transfer_expose and oriel_transfer_step. */
 oriel_status oriel_pull_expose(oriel_request *request);
 oriel_status oriel_pull_step(oriel_request *request);
-/* By the lane: before arriving; once all have; then reads all, once. ORIEL_IN_PROGRESS:
- * somebody is gone; another failure has revoked the comm. */
-void oriel_pull_show(const oriel_request *request);
-int oriel_pull_agreed(const oriel_request *request);
-oriel_status oriel_pull_lane(oriel_request *request);
+/* Copies memory of member `from`. ORIEL_ERR_PEER: it is gone; ORIEL_ERR_REVOKED: the operation
+ * is revoked. */
+oriel_status oriel_pull_read(const oriel_request *request, int from, char *dst, const char *src,
+                             size_t bytes);
 
 /* ---- all_reduce (all_reduce.c) ------------------------------------------------------ */
 

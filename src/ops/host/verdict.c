@@ -4,7 +4,6 @@
 #include "base/log.h"
 #include "base/sys.h"
 #include "core/world/names.h"
-#include "ops/kernel/kernel.h"
 #include "ops/host/verdict.h"
 
 static int process_of(const oriel_comm *comm, int rank)
@@ -21,13 +20,10 @@ static int missing_rank(const oriel_request *request)
         return oriel_cell_missing(group, request->cell);
     if (request->state == REQUEST_ENTER)
         return oriel_cell_at_door(request->comm, &request->key);
-    if ((request->state == REQUEST_LANE || request->state == REQUEST_SHOWN) &&
-        request->scan.at < request->scan.end)
+    if (request->state == REQUEST_LANE && request->scan.at < request->scan.end)
         index = request->scan.at;
     if (request->state == REQUEST_QUEUE)
-        index = oriel_lane_behind(request->seat, request->call, request->brings);
-    if (request->state == REQUEST_READ)
-        index = oriel_lane_behind(request->seat, request->call, 0);
+        index = oriel_lane_behind(request->seat, request->key.count, request->brings);
     return index >= 0 ? group->ranks[index] : -1;
 }
 
@@ -120,7 +116,7 @@ static void warn(oriel_request *request, double waited)
 
     describe_record(request->comm, &request->record, what, sizeof what);
     if (runs_kernel(request)) {
-        oriel_kernel_describe(request, last, sizeof last);
+        oriel_op_custom(&request->op)->moves->describe(request, last, sizeof last);
         oriel_log(ORIEL_LOG_WARN, "rank %d is in %s for %.0f s; %s", request->rank, what, waited,
                   last);
         return;
@@ -189,7 +185,7 @@ void oriel_verdict_mismatch(const oriel_group *group, const heap_cell *cell)
 
 void oriel_verdict_differ(const oriel_request *request, int index)
 {
-    const oriel_record *theirs = oriel_lane_record(request->seat, request->call, index);
+    const oriel_record *theirs = oriel_lane_record(request->seat, request->key.count, index);
     oriel_comm *comm = request->comm;
     int rank = request->group->ranks[index];
     char text[128];
@@ -241,7 +237,7 @@ void oriel_verdict_abort(const oriel_request *request, int why)
     if (why == VERDICT_LEFT)
         oriel_comm_abort_gone(comm, process);
     if (why == VERDICT_LATE && runs_kernel(request)) {
-        oriel_kernel_describe(request, last, sizeof last);
+        oriel_op_custom(&request->op)->moves->describe(request, last, sizeof last);
         oriel_comm_abort(comm, ORIEL_ERR_TIMEOUT, rank, process, "%s, after %.1f s", last,
                          comm->timeout);
     }
@@ -294,7 +290,7 @@ oriel_status oriel_verdict_revoked(const oriel_request *request)
     if (record == NULL)
         return oriel_fail(ORIEL_ERR_REVOKED, "%s on rank %d (process %d): the comm was revoked",
                           what, request->rank, request->comm->process);
-    if (request->stillborn)
+    if (request->told)
         return oriel_fail(ORIEL_ERR_REVOKED, "%s on rank %d (process %d): the comm was revoked: %s",
                           what, request->rank, request->comm->process, record->text);
     atomic_store(&request->comm->heap.ranks[request->rank].told, 1);

@@ -99,6 +99,8 @@ static size_t bytes_of(const kernel_buffer *buffer)
     return buffer->count << oriel_dtype_shift(buffer->dtype);
 }
 
+static const struct oriel_custom_moves moves;
+
 /* One allocation: the call, and behind it its arrays. */
 struct layout {
     size_t buffers, reach, peers, boards, threads, board, bytes;
@@ -137,6 +139,7 @@ oriel_status oriel_kernel_call_create(const oriel_kernel *kernel, oriel_crew *cr
     call = (oriel_kernel_call *)(void *)base;
     if (call == NULL)
         return oriel_fail(ORIEL_ERR_SYSTEM, "out of memory for a call of kernel %s", kernel->name);
+    call->custom.moves = &moves;
     call->kernel = kernel;
     call->crew = crew;
     call->num_operands = num_operands;
@@ -206,15 +209,15 @@ void oriel_kernel_call_identify(oriel_kernel_call *call, const oriel_heap *heap)
         identity = oriel_mix(identity ^ (uint64_t)buffer->dtype);
         for (int d = 0; d < buffer->ndim && d < KERNEL_DIMS; d++)
             identity = oriel_mix(identity ^ (uint64_t)buffer->dims[d]);
-        call->bytes += bytes_of(buffer);
+        call->custom.bytes += bytes_of(buffer);
     }
     for (int64_t i = 0; i < call->num_values; i++)
         identity = oriel_mix(identity ^ (uint64_t)call->frame.values[i]);
-    call->identity = identity | 1; /* 0 is nobody's */
-    if (oriel_name_known(heap, call->identity))
+    call->custom.identity = identity | 1; /* 0 is nobody's */
+    if (oriel_name_known(heap, call->custom.identity))
         return;
     describe(call, text, sizeof text);
-    oriel_name_keep(heap, call->identity, text);
+    oriel_name_keep(heap, call->custom.identity, text);
 }
 
 /* ---- where the others find it ----------------------------------------------------------- */
@@ -235,7 +238,7 @@ static size_t lay_out(oriel_kernel_call *call, int n)
  * every rank has it twice. */
 static void copy(const oriel_kernel_call *call, void *to, const void *from, size_t bytes)
 {
-    if (2 * (size_t)call->group->n * call->bytes > call->comm->cache)
+    if (2 * (size_t)call->group->n * call->custom.bytes > call->comm->cache)
         oriel_copy_stream(to, from, bytes);
     else
         oriel_copy(to, from, bytes);
@@ -258,7 +261,7 @@ static oriel_status expose_area(oriel_request *request, heap_member *member)
     return ORIEL_OK;
 }
 
-oriel_status oriel_kernel_expose(oriel_request *request)
+static oriel_status kernel_expose(oriel_request *request)
 {
     oriel_kernel_call *call = request->op.kernel;
     heap_member *member = &oriel_heap_members(&request->comm->heap, request->cell)[request->index];
@@ -341,7 +344,8 @@ static void run_thread(crew_task *task)
 static oriel_status start(oriel_request *request)
 {
     oriel_kernel_call *call = request->op.kernel;
-    uint64_t dice = oriel_mix(call->identity ^ request->key.count ^ (uint64_t)request->index);
+    uint64_t dice =
+        oriel_mix(call->custom.identity ^ request->key.count ^ (uint64_t)request->index);
     uint32_t n = (uint32_t)call->num_threads;
     oriel_status st;
 
@@ -429,7 +433,7 @@ static oriel_status begin(oriel_request *request)
     return give_up(request, st);
 }
 
-oriel_status oriel_kernel_step(oriel_request *request)
+static oriel_status kernel_step(oriel_request *request)
 {
     oriel_kernel_call *call = request->op.kernel;
     cell_view seen;
@@ -466,7 +470,7 @@ oriel_status oriel_kernel_step(oriel_request *request)
 
 /* ---- failing ------------------------------------------------------------------------------ */
 
-int oriel_kernel_quiet(const oriel_request *request)
+static int kernel_quiet(const oriel_request *request)
 {
     oriel_kernel_call *call = request->op.kernel;
     int mine = !call->started || atomic_load(&call->ended);
@@ -487,7 +491,7 @@ int oriel_kernel_quiet(const oriel_request *request)
 
 /* The area is given back as well: peers may still write there, but whoever takes it now
  * is in a call that fails, since the comm is revoked. */
-void oriel_kernel_fail(oriel_request *request)
+static void kernel_fail(oriel_request *request)
 {
     oriel_kernel_call *call = request->op.kernel;
 
@@ -496,7 +500,7 @@ void oriel_kernel_fail(oriel_request *request)
     oriel_arena_give(request->comm, request->rank, &call->area);
 }
 
-void oriel_kernel_describe(const oriel_request *request, char *out, size_t len)
+static void kernel_describe(const oriel_request *request, char *out, size_t len)
 {
     const heap_member *members = oriel_heap_members(&request->comm->heap, request->cell);
     uint64_t waits = 0;
@@ -524,3 +528,17 @@ void oriel_kernel_describe(const oriel_request *request, char *out, size_t len)
             (unsigned long long)((waits - 2) >> 8),
             (unsigned long long)atomic_load_explicit(&members[who].seen, memory_order_relaxed));
 }
+
+static void kernel_destroy(oriel_custom *custom)
+{
+    oriel_kernel_call_destroy((oriel_kernel_call *)(void *)custom);
+}
+
+static const struct oriel_custom_moves moves = {
+    .expose = kernel_expose,
+    .step = kernel_step,
+    .quiet = kernel_quiet,
+    .fail = kernel_fail,
+    .describe = kernel_describe,
+    .destroy = kernel_destroy,
+};

@@ -52,10 +52,9 @@ typedef struct kernel_thread {
 } kernel_thread;
 
 typedef struct oriel_kernel_call {
+    oriel_custom custom; /* first: see op.h */
     const oriel_kernel *kernel;
     oriel_crew *crew;
-    uint64_t identity; /* what all ranks must have alike: kernel, shapes, attributes */
-    uint64_t bytes;    /* of operands and results */
     int num_operands, num_buffers;
     int64_t num_values;
     const char *said;       /* the attributes in words; NULL or "": none */
@@ -94,19 +93,6 @@ oriel_status oriel_kernel_call_create(const oriel_kernel *kernel, oriel_crew *cr
 void oriel_kernel_call_identify(oriel_kernel_call *call, const oriel_heap *heap);
 /* NULL is fine. */
 void oriel_kernel_call_destroy(oriel_kernel_call *call);
-
-/* ---- for request.c and transfer.c ------------------------------------------------ */
-
-/* Before arriving: operands are where the others can read them. */
-oriel_status oriel_kernel_expose(oriel_request *request);
-/* All have arrived. As oriel_transfer_step. */
-oriel_status oriel_kernel_step(oriel_request *request);
-/* After a failure: nobody touches this rank's memory any more. */
-int oriel_kernel_quiet(const oriel_request *request);
-/* Poisons the results. */
-void oriel_kernel_fail(oriel_request *request);
-/* What holds the call up, as a sentence: for who gives up. */
-void oriel_kernel_describe(const oriel_request *request, char *out, size_t len);
 
 /* ---- team.c ------------------------------------------------------------------------ */
 

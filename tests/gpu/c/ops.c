@@ -98,7 +98,7 @@ static void expect(const oriel_group *group, const struct test *t, int index,
     if (group->spans && group->each > 1 && oriel_op_reduces(&op))
         expect_rows(&op, n, group->each, from);
     else
-        oriel_op_take(&op, n, index, from, 0, oriel_op_block(&op), 0);
+        oriel_op_take(&op, n, index, from, 0, oriel_op_block(&op));
 }
 
 /* All ranks meet on the host, which shares memory within a machine alone. */

@@ -72,7 +72,7 @@ static void expect(oriel_dtype dtype, oriel_redop redop, size_t count, int n,
 
     for (int i = 0; i < n; i++)
         from[i] = input[i];
-    oriel_op_take(&op, n, 0, from, 0, oriel_op_block(&op), 0);
+    oriel_op_take(&op, n, 0, from, 0, oriel_op_block(&op));
 }
 
 /* ---- parts -------------------------------------------------------------------------------- */

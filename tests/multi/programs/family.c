@@ -3,6 +3,7 @@
 /* Every operation between processes:
  * family [local ranks] [random calls] [1: around the sizes that lanes take] */
 #include "core/world/comm.h"
+#include "ops/choose.h"
 #include "support/check.h"
 #include "support/family.h"
 #include "support/process.h"
@@ -35,12 +36,20 @@ static void edges(oriel_comm *comm, int rank)
     }
 }
 
+/* What one place of the lane takes. */
+static size_t room_of(const oriel_group *world)
+{
+    size_t most = oriel_choose_rows(&world->facts);
+
+    return world->facts.place < most ? world->facts.place : most;
+}
+
 static void around_lanes(oriel_comm *comm, int rank)
 {
     oriel_group *world = oriel_comm_world(comm);
     size_t n = (size_t)comm->size;
-    size_t room = world->room;
-    size_t most = world->most;
+    size_t room = room_of(world);
+    size_t most = oriel_choose_rows(&world->facts);
     size_t list[] = {(32 << 10) + 1, room / n, room / n + 1,    room - 7,
                      room,           room + 1, (512 << 10) / n, (512 << 10) / n + 1,
                      2 * room,       most / n, 2 * room + 1,    most / n + 1,
@@ -66,12 +75,12 @@ static void ragged(oriel_comm *comm, int rank)
     size_t n = (size_t)comm->size;
     size_t list[] = {0,
                      3,
-                     world->room / n / 9,
-                     world->room / n / 3,
-                     world->most / n / 3,
-                     world->room,
-                     world->most / n / 9,
-                     world->most};
+                     room_of(world) / n / 9,
+                     room_of(world) / n / 3,
+                     oriel_choose_rows(&world->facts) / n / 3,
+                     room_of(world),
+                     oriel_choose_rows(&world->facts) / n / 9,
+                     oriel_choose_rows(&world->facts)};
     unsigned seed = 0;
 
     for (int lone = 0; lone <= comm->size; lone++) {
@@ -118,7 +127,7 @@ static void body(oriel_comm *comm, int rank, void *arg)
         around_lanes(comm, rank);
         ragged(comm, rank);
         for (unsigned round = 0; round < 20; round++)
-            in_flight(comm, rank, round, oriel_comm_world(comm)->most / 16);
+            in_flight(comm, rank, round, oriel_choose_rows(&oriel_comm_world(comm)->facts) / 16);
     } else {
         edges(comm, rank);
     }

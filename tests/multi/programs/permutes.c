@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "core/world/comm.h"
+#include "ops/choose.h"
 #include "support/check.h"
 #include "support/process.h"
 #include "support/resources.h"
@@ -81,8 +82,8 @@ static oriel_status permute(oriel_group *group, int rank, enum shape shape, size
 
 static void all_shapes(oriel_group *world, int rank, unsigned rounds)
 {
-    size_t room = world->room;
-    size_t most = world->most;
+    size_t room = world->facts.place;
+    size_t most = oriel_choose_rows(&world->facts);
     size_t sizes[] = {room + 1, most, 100, 2 * room, room, 2 * room + 1, most - 5001, most + 1};
     unsigned call = 0;
 
@@ -113,7 +114,7 @@ static void alone(oriel_comm *comm, int rank)
 
         if (!first)
             CHECK_OK(oriel_barrier(meeting, rank));
-        CHECK_OK(permute(world, rank, LEFT_OUT, world->room + 1 + turn, turn % 3 == 0, turn));
+        CHECK_OK(permute(world, rank, LEFT_OUT, world->facts.place + 1 + turn, turn % 3 == 0, turn));
         if (first)
             CHECK_OK(oriel_barrier(meeting, rank));
     }
@@ -136,7 +137,7 @@ static void die_in_one(oriel_group *world, size_t bytes)
 
 static void until_one_fails(oriel_group *world, int rank)
 {
-    size_t bytes = world->room + 12345;
+    size_t bytes = world->facts.place + 12345;
     oriel_status st = ORIEL_OK;
 
     for (unsigned call = 0; st == ORIEL_OK && call < MOST_CALLS; call++) {
@@ -159,8 +160,8 @@ int main(int argc, char **argv)
     world = oriel_comm_world(comm);
     rank = oriel_comm_first_rank(comm);
     CHECK_OK(oriel_barrier(world, rank)); /* the next calls have a lane */
-    CHECK(comm->oversubscribed && world->most > world->room, "room %zu, at most %zu", world->room,
-          world->most);
+    CHECK(comm->oversubscribed && oriel_choose_rows(&world->facts) > world->facts.place, "room %zu, at most %zu", world->facts.place,
+          oriel_choose_rows(&world->facts));
     if (strcmp(how, "plain") == 0) {
         all_shapes(world, rank, (unsigned)process_argument(argc, argv, 1, 1));
         alone(comm, rank);

@@ -187,7 +187,8 @@ static heap_cell *find_cell(oriel_comm *comm)
     oriel_op op = {.kind = ORIEL_KIND_ALL_REDUCE, .count = 16, .dtype = ORIEL_F32};
     oriel_record record;
 
-    oriel_op_record(world, &op, &record);
+    oriel_op_describe(world, &op, &record);
+    record.mode = ORIEL_MODE_DIRECT;
     while (cell == NULL || oriel_cell_look(cell).arrived == 0) {
         CHECK(oriel_now() < limit, "rank 0 never came");
         if (atomic_load(&comm->heap.ranks[0].traced) > 0)
@@ -235,7 +236,8 @@ static void test_peer_almost_done(void **state)
     oriel_record record;
 
     (void)state;
-    oriel_op_record(world, &op, &record);
+    oriel_op_describe(world, &op, &record);
+    record.mode = ORIEL_MODE_STAGED;
     CHECK_OK(oriel_all_reduce_start(world, 0, buffer.data, buffer.data, 100000, ORIEL_U8, ORIEL_SUM,
                                     &request));
     CHECK_OK(oriel_cell_enter(world, 1, 1, &key, &record, &cell));

@@ -8,12 +8,12 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 import job
 
-CALLS = 200 if job.SOAK else 20
+CALLS = 50 if job.SOAK else 5
 
 
 @pytest.mark.parametrize("processes, local_ranks", [(2, 1), (3, 1), (2, 2)])
-def test_styles(processes, local_ranks):
-    job.check(processes, "styles", local_ranks, CALLS)
+def test_copies(processes, local_ranks):
+    job.check(processes, "copies", local_ranks, CALLS)
 
 
 @pytest.mark.parametrize(
@@ -21,12 +21,12 @@ def test_styles(processes, local_ranks):
 )
 def test_no_reading(options):
     """Asked not to, or where the system refuses it, nobody reads another's memory."""
-    job.check(2, "styles", 1, CALLS, 1, **options)
+    job.check(2, "copies", 1, CALLS, 1, **options)
 
 
 def test_reading_fails():
     """The operation fails on all, with the sentence of who could not read."""
-    output = job.run(3, "styles", 1, CALLS, fault="memory_read:7=fail@1")
+    output = job.run(3, "copies", 1, CALLS, fault="memory_read:7=fail@1")
     for process in range(3):
         lines = "\n".join(output.lines(process))
         assert "rank 1 could not read what others send" in lines, output.text
