@@ -114,7 +114,7 @@ oriel_status oriel_ffi_attach(oriel_comm *comm, const int *ordinals, int n)
         return st;
     pthread_rwlock_wrlock(&oriel_attached.lock);
     oriel_attached.comm = comm;
-    oriel_attached.number++;
+    atomic_fetch_add(&oriel_attached.world, 1);
     oriel_attached.engine = engine;
     oriel_attached.crew = crew;
     oriel_attached.num_devices = n;
@@ -186,14 +186,10 @@ oriel_status attached_check(const oriel_site *site, int gpus)
     return ORIEL_OK;
 }
 
-oriel_status attached_rank(const xla_frame *frame, const oriel_site *site, int *rank_p)
+static oriel_status find_rank(const oriel_site *site, int ordinal, int *rank_p)
 {
     const oriel_comm *comm = oriel_attached.comm;
-    int ordinal;
-    oriel_status st = frame_ordinal(frame, &ordinal);
 
-    if (st != ORIEL_OK)
-        return st;
     if (oriel_site_world(site) != comm->size)
         return oriel_fail(ORIEL_ERR_INVALID,
                           "%s: the program was compiled for a world of "
@@ -209,7 +205,23 @@ oriel_status attached_rank(const xla_frame *frame, const oriel_site *site, int *
                       ordinal);
 }
 
-oriel_status attached_group(const oriel_site *site, int rank, oriel_group **group_p)
+/* A graph that XLA captured in an earlier world holds addresses that are gone by now, and XLA
+ * replays it without execute: so the stages before that refuse. They cannot know whether XLA is
+ * about to capture it anew, and refuse then as well. */
+static oriel_status check_graph(const oriel_site *site)
+{
+    uint64_t world = oriel_site_captured(site);
+
+    if (world == 0 || world == oriel_attached.world)
+        return ORIEL_OK;
+    return oriel_fail(ORIEL_ERR_INVALID,
+                      "%s: the program was captured in a CUDA graph in a world that has been "
+                      "finalized, and cannot run in another; call jax.clear_caches(), so that it "
+                      "is compiled anew",
+                      name_of(site));
+}
+
+static oriel_status find_group(const oriel_site *site, int rank, oriel_group **group_p)
 {
     int n;
     const int *ranks = oriel_site_ranks(site, rank, &n);
@@ -218,6 +230,33 @@ oriel_status attached_group(const oriel_site *site, int rank, oriel_group **grou
         return oriel_fail(ORIEL_ERR_INVALID, "%s: rank %d is in none of the call's groups",
                           name_of(site), rank);
     return oriel_group_intern(oriel_attached.comm, ranks, n, group_p);
+}
+
+static oriel_status find_member(oriel_site *site, int ordinal, site_member **member_p)
+{
+    oriel_group *group;
+    int rank;
+    oriel_status st = find_rank(site, ordinal, &rank);
+
+    if (st == ORIEL_OK)
+        st = check_graph(site);
+    if (st == ORIEL_OK)
+        st = find_group(site, rank, &group);
+    if (st == ORIEL_OK)
+        st = oriel_site_add_member(site, ordinal, oriel_attached.world, group, rank, member_p);
+    return st;
+}
+
+oriel_status attached_member(const xla_frame *frame, oriel_site *site, site_member **member_p)
+{
+    int ordinal;
+    oriel_status st = frame_ordinal(frame, &ordinal);
+
+    if (st != ORIEL_OK)
+        return st;
+    /* A graph that has the call was captured in this world, if a member of this world is there. */
+    *member_p = oriel_site_member(site, ordinal, oriel_attached.world);
+    return *member_p != NULL ? ORIEL_OK : find_member(site, ordinal, member_p);
 }
 
 xla_error *attached_instantiate(xla_frame *frame, int64_t *type_id)

@@ -23,9 +23,9 @@ typedef struct attached_gpu {
 typedef struct oriel_attached_comm {
     pthread_rwlock_t lock;
     oriel_comm *comm;
-    uint64_t number;      /* of the comm, among all that were attached: 1, 2, ... */
-    oriel_engine *engine; /* CPUs alone */
-    oriel_crew *crew;     /* likewise */
+    _Atomic uint64_t world; /* which of all that were attached it is: 1, 2, ... */
+    oriel_engine *engine;   /* CPUs alone */
+    oriel_crew *crew;       /* likewise */
     int num_devices;
     int ordinals[ATTACHED_RANKS];
     attached_gpu gpus[DEVICE_RANKS];
@@ -41,9 +41,8 @@ xla_error *attached_instantiate(xla_frame *frame, int64_t *type_id);
 
 /* There is a comm, of GPUs or of CPUs as the program's devices are. */
 oriel_status attached_check(const oriel_site *site, int gpus);
-/* The rank that the frame runs on. */
-oriel_status attached_rank(const xla_frame *frame, const oriel_site *site, int *rank_p);
-/* Its group in the call. */
-oriel_status attached_group(const oriel_site *site, int rank, oriel_group **group_p);
+/* The part of the frame's device in the call: what the site keeps of it, or found out now. Fails
+ * where a graph of an earlier world has the call. */
+oriel_status attached_member(const xla_frame *frame, oriel_site *site, site_member **member_p);
 
 #endif

@@ -1,7 +1,9 @@
 /* The XLA handlers of GPUs: they put the calls of src/ops/cuda on XLA's stream. XLA calls
  * initialize and execute in every execution or, where it has captured the calls in a graph,
  * initialize alone: so initialize looks for failures and at buffers, and execute passes
- * nothing on that can change while addresses do not. No stage waits for a peer, but with
+ * nothing on that can change while addresses do not. Each of the two holds the world for as long
+ * as it runs, by one read lock. Calls that may borrow have a prepare stage before, which asks XLA
+ * for its communicator and does nothing else. No stage waits for a peer, but with
  * ORIEL_SYNC=1 each execution for its own outcome, and initialize where ranks have agreed
  * before to register buffers with NCCL: see core/nccl/appoint.h. */
 #include <stdio.h>
@@ -32,64 +34,43 @@ static int is_question(xla_frame *frame, uint32_t traits)
 /* One rank's part of one call. */
 typedef struct cuda_call {
     oriel_site *site;
-    oriel_group *group;
-    int rank;
+    site_member *member;
     attached_gpu *gpu;
     void *stream;
     oriel_op op;
     oriel_ragged ragged;
 } cuda_call;
 
-/* A graph that XLA captured on an earlier comm holds addresses that are gone by now, and XLA
- * replays it without execute: so the stages before that refuse. They cannot know whether XLA is
- * about to capture it anew, and refuse then as well. */
-static oriel_status check_graph(const oriel_site *site)
+static oriel_status read_member(const xla_frame *frame, oriel_site *site, site_member **member_p)
 {
-    uint64_t number = oriel_site_captured(site);
+    oriel_status st = attached_check(site, 1);
 
-    if (number == 0 || number == oriel_attached.number)
-        return ORIEL_OK;
-    return oriel_fail(ORIEL_ERR_INVALID,
-                      "%s: the program was captured in a CUDA graph in a world that has been "
-                      "finalized, and cannot run in another; call jax.clear_caches(), so that it "
-                      "is compiled anew",
-                      oriel_kind_name(oriel_site_op(site)->kind));
-}
-
-/* Who takes part. */
-static oriel_status read_members(const xla_frame *frame, cuda_call *call)
-{
-    oriel_status st = frame_site(frame, &oriel_ffi_cuda_site_type_id, &call->site);
-
-    if (st == ORIEL_OK)
-        st = attached_check(call->site, 1);
-    if (st == ORIEL_OK)
-        st = attached_rank(frame, call->site, &call->rank);
-    if (st == ORIEL_OK)
-        st = check_graph(call->site);
-    return st == ORIEL_OK ? attached_group(call->site, call->rank, &call->group) : st;
+    return st == ORIEL_OK ? attached_member(frame, site, member_p) : st;
 }
 
 static oriel_status read_call(const xla_frame *frame, cuda_call *call)
 {
-    oriel_status st = read_members(frame, call);
+    oriel_status st = frame_site(frame, &oriel_ffi_cuda_site_type_id, &call->site);
 
+    if (st == ORIEL_OK)
+        st = read_member(frame, call->site, &call->member);
     if (st == ORIEL_OK)
         st = frame_stream(frame, &call->stream);
     if (st != ORIEL_OK)
         return st;
-    call->gpu = &oriel_attached.gpus[call->rank - oriel_attached.comm->first_rank];
+    call->gpu = &oriel_attached.gpus[call->member->rank - oriel_attached.comm->first_rank];
     call->op = *oriel_site_op(call->site);
     if (call->op.kind == ORIEL_KIND_KERNEL)
-        return frame_kernel(frame, call->site, call->group, NULL, &call->op.kernel);
-    return frame_buffers(frame, oriel_group_size(call->group), &call->op, &call->ragged);
+        return frame_kernel(frame, call->site, call->member->group, NULL, &call->op.kernel);
+    return frame_buffers(frame, oriel_group_size(call->member->group), &call->op, &call->ragged);
 }
 
 static oriel_status copy_on(void *to, const void *from, size_t bytes, void *arg)
 {
     const cuda_call *call = arg;
 
-    return oriel_stream_copy(oriel_attached.comm, call->rank, to, from, bytes, call->stream);
+    return oriel_stream_copy(oriel_attached.comm, call->member->rank, to, from, bytes,
+                             call->stream);
 }
 
 static oriel_status launch_ragged(const cuda_call *call)
@@ -105,7 +86,8 @@ static oriel_status launch_ragged(const cuda_call *call)
     on.send_sizes = rows->send_sizes;
     on.output_offsets = rows->output_offsets;
     on.recv_sizes = rows->recv_sizes;
-    return oriel_launch_ragged(call->group, call->rank, &call->op, &on, call->stream);
+    return oriel_launch_ragged(call->member->group, call->member->rank, &call->op, &on,
+                               call->stream);
 }
 
 static oriel_status launch_kernel(const cuda_call *call)
@@ -113,8 +95,8 @@ static oriel_status launch_kernel(const cuda_call *call)
     oriel_kernel_call *kernel = call->op.kernel;
     oriel_status st;
 
-    oriel_nvtx_push(kernel->kernel->name, kernel->custom.bytes, call->group->n);
-    st = oriel_kernel_on_launch(call->group, call->rank, kernel, call->stream);
+    oriel_nvtx_push(kernel->kernel->name, kernel->custom.bytes, call->member->group->n);
+    st = oriel_kernel_on_launch(call->member->group, call->member->rank, kernel, call->stream);
     oriel_nvtx_pop();
     return st;
 }
@@ -127,7 +109,7 @@ static oriel_status enqueue(const cuda_call *call)
     case ORIEL_KIND_RAGGED_ALL_TO_ALL:
         return launch_ragged(call);
     default:
-        return oriel_launch(call->group, call->rank, &call->op, call->stream);
+        return oriel_launch(call->member->group, call->member->rank, &call->op, call->stream);
     }
 }
 
@@ -142,29 +124,28 @@ static oriel_status launch(const xla_frame *frame, cuda_call *call)
     if (st == ORIEL_OK)
         st = enqueue(call);
     if (st == ORIEL_OK && captured)
-        oriel_site_capture(call->site, oriel_attached.number);
+        oriel_site_capture(call->site, oriel_attached.world);
     if (st == ORIEL_OK && waits)
-        st = oriel_stream_settle(oriel_attached.comm, call->rank, call->stream);
+        st = oriel_stream_settle(oriel_attached.comm, call->member->rank, call->stream);
     return st;
 }
 
 static oriel_status initialize(const cuda_call *call)
 {
-    return oriel_launch_prepare(call->group, call->rank, &call->op, call->stream);
+    return oriel_launch_prepare(call->member->group, call->member->rank, &call->op, call->stream);
 }
 
 /* Once in an execution, however often XLA initializes it. */
 static oriel_status meet(const xla_frame *frame, const cuda_call *call)
 {
-    int local = call->rank - oriel_attached.comm->first_rank;
-    int64_t *counted = &oriel_site_loan(call->site)->counted[local];
+    site_member *member = call->member;
     int64_t run;
     oriel_status st = frame_run_id(frame, &run);
 
-    if (st != ORIEL_OK || *counted == run + 1)
+    if (st != ORIEL_OK || member->met == run + 1)
         return st;
-    *counted = run + 1;
-    return oriel_borrow_meet(call->group, call->rank, oriel_site_call(call->site));
+    member->met = run + 1;
+    return oriel_borrow_meet(member->group, member->rank, oriel_site_call(call->site));
 }
 
 /* What revoked the comm says itself where that was; a wrong call does not. */
@@ -177,7 +158,8 @@ static oriel_status say_where(const cuda_call *call, oriel_status st)
         return st;
     }
     snprintf(text, sizeof text, "%s", oriel_last_error());
-    return oriel_fail(st, "%s on rank %d: %s", oriel_kind_name(call->op.kind), call->rank, text);
+    return oriel_fail(st, "%s on rank %d: %s", oriel_kind_name(call->op.kind), call->member->rank,
+                      text);
 }
 
 /* ---- stages ------------------------------------------------------------------------------ */
@@ -199,23 +181,23 @@ static oriel_status run_borrowing(const xla_frame *frame, enum stage stage, cuda
     oriel_status st = ORIEL_OK;
 
     if (stage == INITIALIZE || oriel_site_loan(call->site)->needs)
-        st = lend_take(frame, call->site, &lent);
+        st = lend_take(frame, call->site, call->member, &lent);
     if (st == ORIEL_OK) {
-        oriel_borrow_begin(call->group, call->rank, lent, call->stream);
+        oriel_borrow_begin(call->member->group, call->member->rank, lent, call->stream);
         st = stage == INITIALIZE ? initialize(call) : launch(frame, call);
         if (st == ORIEL_OK && stage == INITIALIZE)
             st = meet(frame, call);
-        oriel_borrow_end(oriel_attached.comm, call->rank);
+        oriel_borrow_end(oriel_attached.comm, call->member->rank);
     }
     if (st != ORIEL_OK)
-        oriel_borrow_give_up(call->group, call->rank);
+        oriel_borrow_give_up(call->member->group, call->member->rank);
     return st;
 }
 
 static oriel_status run_stage(const xla_frame *frame, enum stage stage, cuda_call *call)
 {
     /* Members on other machines reach no windows. */
-    if (oriel_site_loan(call->site)->num_groups > 0 && !call->group->spans)
+    if (oriel_site_loan(call->site)->num_groups > 0 && !call->member->group->spans)
         return run_borrowing(frame, stage, call);
     return stage == INITIALIZE ? initialize(call) : launch(frame, call);
 }
@@ -249,18 +231,45 @@ void *oriel_ffi_cuda_instantiate(xla_frame *frame)
                : attached_instantiate(frame, &oriel_ffi_cuda_site_type_id);
 }
 
+/* Takes the lock: once in a world, for what does not change in it. */
+static oriel_status decide_loan(const xla_frame *frame, oriel_site *site, site_member **member_p)
+{
+    oriel_status st;
+
+    pthread_rwlock_rdlock(&oriel_attached.lock);
+    st = read_member(frame, site, member_p);
+    if (st == ORIEL_OK)
+        st = lend_decide(frame, *member_p);
+    pthread_rwlock_unlock(&oriel_attached.lock);
+    return st;
+}
+
+/* Asks XLA for what it lends, and does nothing else: see lend.h. */
+static oriel_status prepare(const xla_frame *frame)
+{
+    site_member *member;
+    oriel_site *site;
+    int ordinal;
+    oriel_status st = frame_site(frame, &oriel_ffi_cuda_site_type_id, &site);
+
+    if (st != ORIEL_OK || oriel_site_loan(site)->num_groups == 0)
+        return st;
+    st = frame_ordinal(frame, &ordinal);
+    if (st != ORIEL_OK)
+        return st;
+    member = oriel_site_member(site, ordinal, oriel_attached.world);
+    if (member == NULL || !lend_is_decided(member))
+        st = decide_loan(frame, site, &member);
+    return st == ORIEL_OK ? lend_request(frame, site, member) : st;
+}
+
 void *oriel_ffi_cuda_prepare(xla_frame *frame)
 {
-    cuda_call call;
     oriel_status st;
 
     if (is_question(frame, XLA_TRAIT_COMMAND_BUFFER))
         return NULL;
-    pthread_rwlock_rdlock(&oriel_attached.lock);
-    st = read_members(frame, &call);
-    if (st == ORIEL_OK && !call.group->spans)
-        st = lend_request(frame, call.site, call.group);
-    pthread_rwlock_unlock(&oriel_attached.lock);
+    st = prepare(frame);
     return st == ORIEL_OK ? NULL : frame_error(frame->api, st);
 }
 
@@ -341,7 +350,8 @@ oriel_status oriel_ffi_cuda_kernel(uint64_t hash, const char *name, const void *
 
 void *oriel_ffi_cuda_copy(xla_frame *frame)
 {
-    cuda_call call = {.rank = -1};
+    site_member first = {0};
+    cuda_call call = {.member = &first};
     oriel_status st;
 
     if (frame_answer_metadata(frame, 0, XLA_TRAIT_COMMAND_BUFFER))
@@ -351,7 +361,7 @@ void *oriel_ffi_cuda_copy(xla_frame *frame)
     if (st == ORIEL_OK && (oriel_attached.comm == NULL || oriel_attached.comm->devices == NULL))
         st = oriel_fail(ORIEL_ERR_INVALID, "copy: there is no world of GPUs; call oriel.init()");
     if (st == ORIEL_OK) {
-        call.rank = oriel_attached.comm->first_rank;
+        first.rank = oriel_attached.comm->first_rank;
         st = frame_aliases(frame, ORIEL_KIND_BARRIER, copy_on, &call);
     }
     pthread_rwlock_unlock(&oriel_attached.lock);

@@ -10,19 +10,18 @@
 int64_t oriel_ffi_site_type_id;
 
 /* Which operation this is, of all that this group has under way. */
-static oriel_status find_key(const xla_frame *frame, oriel_site *site, const oriel_group *group,
-                             int rank, oriel_key *key_p)
+static oriel_status find_key(const xla_frame *frame, oriel_site *site, site_member *member,
+                             oriel_key *key_p)
 {
     int64_t run;
     oriel_status st = frame_run_id(frame, &run);
 
-    if (st == ORIEL_OK)
-        st = oriel_site_count(site, rank - oriel_attached.comm->first_rank, run, &key_p->count);
     if (st != ORIEL_OK)
         return st;
-    key_p->group = group->hash;
+    key_p->group = member->group->hash;
     key_p->run = (uint64_t)run;
     key_p->site = oriel_site_identity(site);
+    key_p->count = oriel_site_count(site, member, run);
     return ORIEL_OK;
 }
 
@@ -48,31 +47,35 @@ static oriel_status check(const oriel_group *group, int rank, const oriel_op *op
     return oriel_fail(st, "%s on rank %d: %s", kind, rank, text);
 }
 
-static oriel_status begin(const xla_frame *frame, oriel_site *site, oriel_request *request,
-                          int *rank_p)
+/* The call of the frame, whose kernel is the caller's. */
+static oriel_status read_call(const xla_frame *frame, const oriel_site *site,
+                              const site_member *member, oriel_op *op, oriel_ragged *ragged)
 {
-    oriel_op op = *oriel_site_op(site);
-    oriel_ragged ragged;
-    oriel_group *group;
-    oriel_key key = {0};
-    int rank = -1;
-    oriel_status st = attached_rank(frame, site, &rank);
+    oriel_group *group = member->group;
+    oriel_status st;
 
-    *rank_p = rank;
+    *op = *oriel_site_op(site);
+    if (op->kind == ORIEL_KIND_KERNEL)
+        st = frame_kernel(frame, site, group, oriel_attached.crew, &op->kernel);
+    else
+        st = frame_buffers(frame, oriel_group_size(group), op, ragged);
     if (st == ORIEL_OK)
-        st = attached_group(site, rank, &group);
-    if (st == ORIEL_OK && op.kind == ORIEL_KIND_KERNEL)
-        st = frame_kernel(frame, site, group, oriel_attached.crew, &op.kernel);
-    else if (st == ORIEL_OK)
-        st = frame_buffers(frame, oriel_group_size(group), &op, &ragged);
+        st = frame_aliases(frame, op->kind, copy_here, NULL);
+    return st == ORIEL_OK ? check(group, member->rank, op) : st;
+}
+
+static oriel_status begin(const xla_frame *frame, oriel_site *site, site_member *member,
+                          oriel_request *request)
+{
+    oriel_op op;
+    oriel_ragged ragged;
+    oriel_key key = {0};
+    oriel_status st = read_call(frame, site, member, &op, &ragged);
+
     if (st == ORIEL_OK)
-        st = frame_aliases(frame, op.kind, copy_here, NULL);
+        st = find_key(frame, site, member, &key);
     if (st == ORIEL_OK)
-        st = check(group, rank, &op);
-    if (st == ORIEL_OK)
-        st = find_key(frame, site, group, rank, &key);
-    if (st == ORIEL_OK)
-        st = oriel_request_begin(request, group, rank, oriel_group_index(group, rank), &key, &op);
+        st = oriel_request_begin(request, member->group, member->rank, member->index, &key, &op);
     if (st == ORIEL_OK)
         request->record.instances = oriel_site_instances(site);
     else
@@ -119,7 +122,7 @@ static xla_error *go_on_later(xla_frame *frame, oriel_engine *engine, oriel_requ
 
 /* The others wait for this rank. What is wrong with a call they see too, unless
  * it is wrong with the numbers that this rank alone was given. */
-static void tell_others(const oriel_site *site, int rank, oriel_status status)
+static void tell_others(const oriel_site *site, const site_member *member, oriel_status status)
 {
     oriel_comm *comm = oriel_attached.comm;
 
@@ -128,8 +131,8 @@ static void tell_others(const oriel_site *site, int rank, oriel_status status)
     oriel_comm_abort(comm, status, comm->first_rank, comm->process,
                      "process %d could not begin an operation: %s", comm->process,
                      oriel_last_error());
-    if (rank >= 0)
-        atomic_store(&comm->heap.ranks[rank].told, 1);
+    if (member != NULL)
+        atomic_store(&comm->heap.ranks[member->rank].told, 1);
 }
 
 static xla_error *execute(xla_frame *frame)
@@ -137,7 +140,7 @@ static xla_error *execute(xla_frame *frame)
     oriel_request *request;
     oriel_engine *engine = oriel_attached.engine;
     oriel_site *site;
-    int rank;
+    site_member *member = NULL;
     oriel_status st = frame_site(frame, &oriel_ffi_site_type_id, &site);
 
     if (st == ORIEL_OK)
@@ -147,9 +150,11 @@ static xla_error *execute(xla_frame *frame)
     request = oriel_engine_take(engine);
     if (request == NULL)
         return frame_error(frame->api, oriel_fail(ORIEL_ERR_SYSTEM, "out of memory for a request"));
-    st = begin(frame, site, request, &rank);
+    st = attached_member(frame, site, &member);
+    if (st == ORIEL_OK)
+        st = begin(frame, site, member, request);
     if (st != ORIEL_OK)
-        tell_others(site, rank, st);
+        tell_others(site, member, st);
     else
         st = oriel_request_linger(request);
     if (st == ORIEL_IN_PROGRESS)

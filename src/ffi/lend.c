@@ -7,7 +7,7 @@
 #include "core/nccl/borrow.h"
 #include "ffi/ffi.h"
 
-/* Of a site: it asks once whether it may ask. */
+/* Of a member in one world. */
 enum { UNKNOWN, LENT, NOT_LENT };
 /* XLA's own collectives have the same. */
 enum { COMMUNICATION_ID = 0 };
@@ -57,59 +57,66 @@ static const char *obstacle(const xla_frame *frame, const oriel_group *group, ch
     return text;
 }
 
+int lend_is_decided(const site_member *member)
+{
+    return atomic_load(&member->loan) != UNKNOWN;
+}
+
 /* The same on all members: what they look at is. */
-static oriel_status decide(const xla_frame *frame, site_loan *loan, const oriel_group *group)
+oriel_status lend_decide(const xla_frame *frame, site_member *member)
 {
     char text[160];
-    const char *why = obstacle(frame, group, text, sizeof text);
+    const char *why;
 
-    atomic_store(&loan->state, why == NULL ? LENT : NOT_LENT);
-    if (why == NULL)
+    if (member->group->spans) { /* members on other machines reach no windows */
+        atomic_store(&member->loan, NOT_LENT);
         return ORIEL_OK;
-    if (oriel_config_number(ORIEL_OPT_NCCL_COMM) == ORIEL_COMM_XLA) {
-        atomic_store(&loan->state, UNKNOWN);
-        return oriel_fail(ORIEL_ERR_UNSUPPORTED, "ORIEL_NCCL_COMM is xla, but %s", why);
     }
-    oriel_log(ORIEL_LOG_INFO, "XLA's communicator is not borrowed: %s", why);
+    why = obstacle(frame, member->group, text, sizeof text);
+    if (why != NULL && oriel_config_number(ORIEL_OPT_NCCL_COMM) == ORIEL_COMM_XLA)
+        return oriel_fail(ORIEL_ERR_UNSUPPORTED, "ORIEL_NCCL_COMM is xla, but %s", why);
+    if (why != NULL)
+        oriel_log(ORIEL_LOG_INFO, "XLA's communicator is not borrowed: %s", why);
+    atomic_store(&member->loan, why == NULL ? LENT : NOT_LENT);
     return ORIEL_OK;
 }
 
-oriel_status lend_request(const xla_frame *frame, oriel_site *site, const oriel_group *group)
+/* NULL in `collectives_p`: nothing is lent. */
+static oriel_status find_lender(const xla_frame *frame, const site_member *member,
+                                const xla_collectives **collectives_p)
 {
-    site_loan *loan = oriel_site_loan(site);
-    const xla_collectives *collectives;
-    xla_communicator_args args;
-    oriel_status st = ORIEL_OK;
-
-    if (loan->num_groups == 0)
+    *collectives_p = NULL;
+    if (atomic_load(&member->loan) != LENT)
         return ORIEL_OK;
-    if (atomic_load(&loan->state) == UNKNOWN)
-        st = decide(frame, loan, group);
-    if (st != ORIEL_OK || atomic_load(&loan->state) != LENT)
-        return st;
-    collectives = find_collectives(frame);
-    if (collectives == NULL)
+    *collectives_p = find_collectives(frame);
+    if (*collectives_p == NULL)
         return oriel_fail(ORIEL_ERR_UNSUPPORTED, "%s has taken its collectives extension back",
                           runtime);
-    args = args_of(loan, offsetof(xla_communicator_args, communicator));
+    return ORIEL_OK;
+}
+
+oriel_status lend_request(const xla_frame *frame, const oriel_site *site, const site_member *member)
+{
+    xla_communicator_args args =
+        args_of(oriel_site_loan(site), offsetof(xla_communicator_args, communicator));
+    const xla_collectives *collectives;
+    oriel_status st = find_lender(frame, member, &collectives);
+
+    if (collectives == NULL)
+        return st;
     return frame_refused(frame, collectives->request(collectives, &args), "its communicator");
 }
 
-oriel_status lend_take(const xla_frame *frame, oriel_site *site, nccl_comm *comm_p)
+oriel_status lend_take(const xla_frame *frame, const oriel_site *site, const site_member *member,
+                       nccl_comm *comm_p)
 {
-    site_loan *loan = oriel_site_loan(site);
+    xla_communicator_args args = args_of(oriel_site_loan(site), sizeof args);
     const xla_collectives *collectives;
-    xla_communicator_args args;
-    oriel_status st;
+    oriel_status st = find_lender(frame, member, &collectives);
 
     *comm_p = NULL;
-    if (loan->num_groups == 0 || atomic_load(&loan->state) != LENT)
-        return ORIEL_OK;
-    collectives = find_collectives(frame);
     if (collectives == NULL)
-        return oriel_fail(ORIEL_ERR_UNSUPPORTED, "%s has taken its collectives extension back",
-                          runtime);
-    args = args_of(loan, sizeof args);
+        return st;
     st = frame_refused(frame, collectives->get(collectives, &args), "its communicator");
     if (st == ORIEL_OK)
         *comm_p = args.communicator;

@@ -20,7 +20,9 @@
 
 /* XLA:CPU has at most 32 executions in flight; twice that many runs are
  * remembered per device, and the one not used for longest is forgotten. */
-enum { RUNS = 64, MAX_LOCAL = 1024, SAID_BYTES = 64 };
+enum { RUNS = 64, SAID_BYTES = 64 };
+/* The ordinals of one process follow each other: so many devices have a row of their own. */
+enum { ROWS = 1024 };
 
 struct run_count {
     int64_t run;
@@ -28,7 +30,12 @@ struct run_count {
     uint64_t used; /* tick of the last look-up */
 };
 
-struct device_runs {
+/* What a site keeps of one device. */
+struct device {
+    site_member member;     /* the first field: callers have its address */
+    _Atomic uint64_t world; /* the number of the world that `member` is of */
+    int ordinal;
+    struct device *next; /* in the same row */
     struct run_count runs[RUNS];
     uint64_t tick;
 };
@@ -56,9 +63,9 @@ struct oriel_site {
     int64_t *places;         /* of the ranks, in the program's list of devices */
     xla_replica_group *rows; /* of places */
     site_loan loan;
-    _Atomic uint64_t captured; /* on the comm of this number */
-    pthread_mutex_t lock;
-    struct device_runs *devices[MAX_LOCAL];
+    _Atomic uint64_t captured; /* in the world of this number */
+    pthread_mutex_t lock;      /* for whoever adds to what follows, or counts */
+    struct device *_Atomic devices[ROWS];
 };
 
 static pthread_mutex_t families_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -250,6 +257,16 @@ oriel_status oriel_site_create(const site_attrs *attrs, oriel_site **site_p)
     return st;
 }
 
+static void release_row(struct device *device)
+{
+    while (device != NULL) {
+        struct device *next = device->next;
+
+        oriel_sys_now->release(device);
+        device = next;
+    }
+}
+
 void oriel_site_destroy(void *object)
 {
     oriel_site *site = object;
@@ -258,8 +275,8 @@ void oriel_site_destroy(void *object)
         return;
     if (site->family != NULL)
         family_leave(site->family);
-    for (int i = 0; i < MAX_LOCAL; i++)
-        oriel_sys_now->release(site->devices[i]);
+    for (int i = 0; i < ROWS; i++)
+        release_row(atomic_load(&site->devices[i]));
     pthread_mutex_destroy(&site->lock);
     oriel_sys_now->release(site->ranks);
     oriel_sys_now->release(site->values);
@@ -305,9 +322,9 @@ const int *oriel_site_ranks(const oriel_site *site, int rank, int *n_p)
     return NULL;
 }
 
-void oriel_site_capture(oriel_site *site, uint64_t number)
+void oriel_site_capture(oriel_site *site, uint64_t world)
 {
-    atomic_store(&site->captured, number);
+    atomic_store(&site->captured, world);
 }
 
 uint64_t oriel_site_captured(const oriel_site *site)
@@ -315,9 +332,63 @@ uint64_t oriel_site_captured(const oriel_site *site)
     return atomic_load(&site->captured);
 }
 
-site_loan *oriel_site_loan(oriel_site *site)
+const site_loan *oriel_site_loan(const oriel_site *site)
 {
     return &site->loan;
+}
+
+static struct device *find_device(const oriel_site *site, int ordinal)
+{
+    struct device *device = atomic_load(&site->devices[(unsigned)ordinal % ROWS]);
+
+    while (device != NULL && device->ordinal != ordinal)
+        device = device->next;
+    return device;
+}
+
+site_member *oriel_site_member(const oriel_site *site, int ordinal, uint64_t world)
+{
+    struct device *device = find_device(site, ordinal);
+
+    return device != NULL && atomic_load(&device->world) == world ? &device->member : NULL;
+}
+
+/* Called with the lock held. */
+static struct device *add_device(oriel_site *site, int ordinal)
+{
+    struct device *_Atomic *row = &site->devices[(unsigned)ordinal % ROWS];
+    struct device *device = oriel_sys_now->alloc(sizeof *device);
+
+    if (device == NULL)
+        return NULL;
+    device->ordinal = ordinal;
+    device->next = atomic_load(row);
+    atomic_store(row, device);
+    return device;
+}
+
+oriel_status oriel_site_add_member(oriel_site *site, int ordinal, uint64_t world,
+                                   oriel_group *group, int rank, site_member **member_p)
+{
+    struct device *device;
+
+    pthread_mutex_lock(&site->lock);
+    device = find_device(site, ordinal);
+    if (device == NULL)
+        device = add_device(site, ordinal);
+    if (device != NULL && atomic_load(&device->world) != world) {
+        device->member.group = group;
+        device->member.rank = rank;
+        device->member.index = oriel_group_index(group, rank);
+        atomic_store(&device->member.loan, 0);
+        device->member.met = 0;
+        atomic_store(&device->world, world); /* others may read it from now on */
+    }
+    pthread_mutex_unlock(&site->lock);
+    if (device == NULL)
+        return oriel_fail(ORIEL_ERR_SYSTEM, "out of memory for a call site");
+    *member_p = &device->member;
+    return ORIEL_OK;
 }
 
 uint64_t oriel_site_call(const oriel_site *site)
@@ -342,7 +413,7 @@ uint32_t oriel_site_instances(const oriel_site *site)
     return family->instances;
 }
 
-static uint64_t count_run(struct device_runs *device, int64_t run)
+static uint64_t count_run(struct device *device, int64_t run)
 {
     struct run_count *oldest = &device->runs[0];
 
@@ -360,18 +431,12 @@ static uint64_t count_run(struct device_runs *device, int64_t run)
     return 0;
 }
 
-oriel_status oriel_site_count(oriel_site *site, int local_rank, int64_t run, uint64_t *count_p)
+uint64_t oriel_site_count(oriel_site *site, site_member *member, int64_t run)
 {
-    struct device_runs **device = &site->devices[local_rank];
-    oriel_status st = ORIEL_OK;
+    uint64_t count;
 
     pthread_mutex_lock(&site->lock);
-    if (*device == NULL)
-        *device = oriel_sys_now->alloc(sizeof **device);
-    if (*device != NULL)
-        *count_p = count_run(*device, run);
-    else
-        st = oriel_fail(ORIEL_ERR_SYSTEM, "out of memory for a call site");
+    count = count_run((struct device *)(void *)member, run);
     pthread_mutex_unlock(&site->lock);
-    return st;
+    return count;
 }

@@ -3,7 +3,6 @@
 #ifndef ORIEL_FFI_SITE_H
 #define ORIEL_FFI_SITE_H
 
-#include "core/device/layout.h"
 #include "ffi/xla_abi.h"
 #include "ops/kernel/kernel.h"
 
@@ -30,18 +29,31 @@ const int64_t *oriel_site_values(const oriel_site *site, int64_t *n_p);
 const char *oriel_site_said(const oriel_site *site);
 /* The list of ranks of the group that `rank` belongs to; NULL: none does. */
 const int *oriel_site_ranks(const oriel_site *site, int rank, int *n_p);
-/* The number of the comm on which a graph has captured the call last; 0: none has. */
-void oriel_site_capture(oriel_site *site, uint64_t number);
+/* The number of the world in which a graph has captured the call last; 0: none has. */
+void oriel_site_capture(oriel_site *site, uint64_t world);
 uint64_t oriel_site_captured(const oriel_site *site);
-/* Calls that may borrow XLA's communicators: its groups, and whether XLA lends them. */
+/* Calls that may borrow XLA's communicators: for which groups. */
 typedef struct site_loan {
     const xla_replica_group *groups;
     size_t num_groups; /* 0: it does not borrow */
     int needs;         /* the call itself uses the communicator, not its buffers alone */
-    _Atomic int state; /* see lend.c */
-    int64_t counted[DEVICE_RANKS]; /* per local rank: the last run that was */
 } site_loan;
-site_loan *oriel_site_loan(oriel_site *site);
+const site_loan *oriel_site_loan(const oriel_site *site);
+
+/* One device's part in the call. It is found out once in a world, and stays until the next. */
+typedef struct site_member {
+    oriel_group *group;
+    int rank;
+    int index;        /* of the rank in the group */
+    _Atomic int loan; /* see lend.c */
+    int64_t met;      /* 1 + the last run in which it met the others for a loan; 0: none */
+} site_member;
+/* The member that XLA's device `ordinal` is in the world of this number; NULL: nobody has added it
+ * yet. Takes no lock. */
+site_member *oriel_site_member(const oriel_site *site, int ordinal, uint64_t world);
+/* Called with the world held. Where several threads add a member the first one's stays. */
+oriel_status oriel_site_add_member(oriel_site *site, int ordinal, uint64_t world,
+                                   oriel_group *group, int rank, site_member **member_p);
 /* Which call of which program this is, whatever copy of it: equal on all processes. */
 uint64_t oriel_site_call(const oriel_site *site);
 /* Which instruction this is: equal on all processes that compiled the program. */
@@ -49,7 +61,7 @@ uint64_t oriel_site_identity(const oriel_site *site);
 /* How many instructions of the program stem from the same call in the source.
  * Called by executions alone: from then on no further one can come. */
 uint32_t oriel_site_instances(const oriel_site *site);
-/* Counts executions of the site by `local_rank` within `run`: 0, 1, ... */
-oriel_status oriel_site_count(oriel_site *site, int local_rank, int64_t run, uint64_t *count_p);
+/* Counts executions of the site by `member` within `run`: 0, 1, ... */
+uint64_t oriel_site_count(oriel_site *site, site_member *member, int64_t run);
 
 #endif

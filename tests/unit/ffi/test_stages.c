@@ -1,5 +1,7 @@
-/* Calls that XLA has captured in a graph, which it replays without execute: in hand-made frames,
- * with a driver that does nothing. */
+/* The stages of a call in hand-made frames, with a driver that does nothing: what a graph that XLA
+ * has captured, and replays without execute, may do; and which locks an execution takes. */
+#include <dlfcn.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -15,6 +17,33 @@
 #include "support/check.h"
 #include "support/gpu/fakes.h"
 #include "support/ranks.h"
+
+/* ---- locks -------------------------------------------------------------------------------------
+ */
+
+static _Atomic int read_locks;             /* taken, of any kind */
+static const pthread_mutex_t *groups_lock; /* of the comm */
+static _Atomic int group_looks;            /* how often that was taken */
+
+/* Instead of the C library's. */
+int pthread_rwlock_rdlock(pthread_rwlock_t *lock)
+{
+    int (*real)(pthread_rwlock_t *);
+
+    *(void **)&real = dlsym(RTLD_NEXT, "pthread_rwlock_rdlock");
+    read_locks++;
+    return real(lock);
+}
+
+int pthread_mutex_lock(pthread_mutex_t *lock)
+{
+    int (*real)(pthread_mutex_t *);
+
+    *(void **)&real = dlsym(RTLD_NEXT, "pthread_mutex_lock");
+    if (lock == groups_lock)
+        group_looks++;
+    return real(lock);
+}
 
 /* ---- a driver ---------------------------------------------------------------------------------
  */
@@ -85,20 +114,32 @@ static xla_error *stream_get(xla_stream_args *args)
     return NULL;
 }
 
+static xla_error *run_id_get(xla_run_id_args *args)
+{
+    static int64_t runs;
+
+    args->run_id = ++runs;
+    return NULL;
+}
+
 static const xla_api api = {.struct_size = sizeof api,
                             .error_create = error_create,
                             .stream_get = stream_get,
                             .state_set = state_set,
                             .state_get = state_get,
+                            .run_id_get = run_id_get,
                             .ordinal_get = ordinal_get};
+
+static int borrows; /* whether the call may borrow XLA's communicator */
 
 /* A barrier of one rank, of which XLA runs one stage. */
 static void *run(void *(*stage)(xla_frame *))
 {
-    static const char *const texts[] = {"kind", "module", "site", "world", "group_size", "groups"};
-    int64_t values[] = {ORIEL_KIND_BARRIER, 7, 1, 1, 1, 0};
-    enum { ATTRS = sizeof values / sizeof *values };
-    xla_array groups = {.dtype = XLA_S64, .size = 1, .data = &values[ATTRS - 1]};
+    static const char *const texts[] = {"kind",       "module", "site",  "world",
+                                        "group_size", "groups", "places"};
+    int64_t values[] = {ORIEL_KIND_BARRIER, 7, 1, 1, 1, 0, 0};
+    enum { ATTRS = sizeof values / sizeof *values, SCALARS = ATTRS - 2 };
+    xla_array arrays[ATTRS];
     xla_scalar scalars[ATTRS];
     xla_span spans[ATTRS];
     xla_span *names[ATTRS];
@@ -108,13 +149,23 @@ static void *run(void *(*stage)(xla_frame *))
 
     for (int i = 0; i < ATTRS; i++) {
         scalars[i] = (xla_scalar){.dtype = XLA_S64, .value = &values[i]};
+        arrays[i] = (xla_array){.dtype = XLA_S64, .size = 1, .data = &values[i]};
         spans[i] = (xla_span){.ptr = texts[i], .len = strlen(texts[i])};
         names[i] = &spans[i];
-        items[i] = i < ATTRS - 1 ? (void *)&scalars[i] : &groups;
-        types[i] = i < ATTRS - 1 ? XLA_ATTR_SCALAR : XLA_ATTR_ARRAY;
+        items[i] = i < SCALARS ? (void *)&scalars[i] : &arrays[i];
+        types[i] = i < SCALARS ? XLA_ATTR_SCALAR : XLA_ATTR_ARRAY;
     }
-    frame.attrs = (xla_attrs){.size = ATTRS, .types = types, .names = names, .items = items};
+    frame.attrs = (xla_attrs){
+        .size = borrows ? ATTRS : ATTRS - 1, .types = types, .names = names, .items = items};
     return stage(&frame);
+}
+
+/* The read locks that a stage takes, which must go well. */
+static int locks_of(void *(*stage)(xla_frame *))
+{
+    read_locks = group_looks = 0;
+    assert_null(run(stage));
+    return read_locks;
 }
 
 static void compile(void)
@@ -146,14 +197,15 @@ static device_report report;
 static oriel_device_rank rank;
 static oriel_devices devices;
 
-static void init(void)
+static void init(int on_gpu)
 {
     static const int ordinal = 0;
 
     comm = ranks_comm(1, 5.0, NULL);
+    groups_lock = &comm->lock;
     rank = (oriel_device_rank){.gpu = &gpu, .code = &code, .report = &report};
     devices = (oriel_devices){.ranks = &rank, .num_ranks = 1, .ctas = 1, .stage_bytes = 1 << 20};
-    comm->devices = &devices;
+    comm->devices = on_gpu ? &devices : NULL;
     CHECK_OK(oriel_ffi_attach(comm, &ordinal, 1));
 }
 
@@ -170,15 +222,15 @@ static void finalize(void)
 static void a_graph_of_a_world_that_is_gone_is_refused(void **state)
 {
     (void)state;
-    init();
+    init(1);
     compile();
     captures = 1;
     execute(0);
     execute(1);
     finalize();
-    init();
+    init(1);
     touches = 0;
-    assert_non_null(run(oriel_ffi_cuda_prepare));
+    assert_null(run(oriel_ffi_cuda_prepare));
     assert_non_null(run(oriel_ffi_cuda_initialize));
     assert_string_equal(
         said, "barrier: the program was captured in a CUDA graph in a world that has been "
@@ -197,12 +249,12 @@ static void a_graph_of_a_world_that_is_gone_is_refused(void **state)
 static void what_was_not_captured_goes_on(void **state)
 {
     (void)state;
-    init();
+    init(1);
     compile();
     captures = 0;
     execute(0);
     finalize();
-    init();
+    init(1);
     execute(0);
     captures = 1; /* now it is */
     execute(0);
@@ -211,11 +263,70 @@ static void what_was_not_captured_goes_on(void **state)
     finalize();
 }
 
+static void a_stage_on_a_gpu_takes_one_read_lock(void **state)
+{
+    (void)state;
+    captures = 0;
+    init(1);
+    compile();
+    execute(0);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(locks_of(oriel_ffi_cuda_prepare), 0);
+        assert_int_equal(locks_of(oriel_ffi_cuda_initialize), 1);
+        assert_int_equal(group_looks, 0);
+        assert_int_equal(locks_of(oriel_ffi_cuda_execute), 1);
+        assert_int_equal(group_looks, 0);
+    }
+    discard();
+    finalize();
+}
+
+static void a_call_on_a_cpu_takes_one_read_lock(void **state)
+{
+    (void)state;
+    init(0);
+    assert_null(run(oriel_ffi_instantiate));
+    assert_null(run(oriel_ffi_execute));
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(locks_of(oriel_ffi_execute), 1);
+        assert_int_equal(group_looks, 0);
+    }
+    finalize();
+    assert_non_null(run(oriel_ffi_execute));
+    assert_string_equal(said, "barrier: oriel is not initialised; call oriel.init()");
+    init(0);
+    assert_int_equal(locks_of(oriel_ffi_execute), 1);
+    assert_int_equal(group_looks, 1); /* of another comm */
+    discard();
+    finalize();
+}
+
+/* Whether XLA lends its communicator is decided once in each world. */
+static void what_may_borrow_takes_a_lock_once_to_prepare(void **state)
+{
+    (void)state;
+    borrows = 1;
+    init(1);
+    compile();
+    assert_int_equal(locks_of(oriel_ffi_cuda_prepare), 1);
+    assert_int_equal(locks_of(oriel_ffi_cuda_prepare), 0);
+    finalize();
+    init(1);
+    assert_int_equal(locks_of(oriel_ffi_cuda_prepare), 1);
+    assert_int_equal(locks_of(oriel_ffi_cuda_prepare), 0);
+    discard();
+    finalize();
+    borrows = 0;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_graph_of_a_world_that_is_gone_is_refused),
         cmocka_unit_test(what_was_not_captured_goes_on),
+        cmocka_unit_test(a_stage_on_a_gpu_takes_one_read_lock),
+        cmocka_unit_test(a_call_on_a_cpu_takes_one_read_lock),
+        cmocka_unit_test(what_may_borrow_takes_a_lock_once_to_prepare),
     };
 
     return cmocka_run_group_tests(tests, open_driver, NULL);
