@@ -1,5 +1,6 @@
 """What the operations share: who takes part, types, and the custom call."""
 
+import ctypes
 import hashlib
 import operator
 
@@ -235,9 +236,11 @@ class Operation:
         `aliases` maps operands to results that share their memory, `target` is another
         name than the operation's; `space` is the memory space of the first operand and the
         first result. What `communicates` uses NCCL's communicator itself."""
+        lib = _lib.load()
         module, site = _Sites.of(ctx.module_context).next()
-        _lib.load().oriel_ffi_lowering(module, site)
+        lib.oriel_ffi_lowering(module, site)
         numbers = {
+            "version": ctypes.c_int64.in_dll(lib, "oriel_ffi_version").value,
             "kind": _lib.OPERATIONS.index(self.name) + 1,
             "group_size": groups.shape[1],
             "module": module,

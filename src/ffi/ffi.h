@@ -6,6 +6,7 @@
  * handlers. "oriel_op" is "oriel_kernel" for host functions, and in a world of several
  * machines; "oriel_all_reduce_nccl" is "oriel_all_reduce" by NCCL; graphs capture neither.
  * Attributes, all i64 scalars but the arrays:
+ *   version     oriel_ffi_version, of the library that lowered the call
  *   kind        enum oriel_kind
  *   groups      i64 array, ranks of all groups one after the other
  *   group_size  ranks in each group
@@ -37,6 +38,10 @@
 #include "oriel/oriel.h"
 
 struct xla_frame;
+
+/* Counts up when attributes change their meaning: a program may have been compiled, and kept, by
+ * another version of oriel. Handlers refuse any other number than this. */
+ORIEL_API extern const int64_t oriel_ffi_version;
 
 /* Handlers, registered with jax.ffi under every name as
  * {"instantiate": ..., "execute": ...}. */

@@ -1,6 +1,7 @@
 #include <string.h>
 
 #include "base/status.h"
+#include "ffi/ffi.h"
 #include "ffi/frame.h"
 
 int frame_answer_metadata(xla_frame *frame, int64_t state_type_id, uint32_t traits)
@@ -93,6 +94,19 @@ static oriel_status array(const xla_frame *frame, const char *name, int optional
     return ORIEL_OK;
 }
 
+/* No other attribute means anything where this one is of another version. */
+static oriel_status check_version(const xla_frame *frame)
+{
+    int64_t version = 0;
+
+    if (scalar(frame, "version", 0, &version) == ORIEL_OK && version == oriel_ffi_version)
+        return ORIEL_OK;
+    return oriel_fail(ORIEL_ERR_INVALID,
+                      "the program was compiled by another version of oriel, whose calls have "
+                      "version %lld instead of %lld: compile it anew",
+                      (long long)version, (long long)oriel_ffi_version);
+}
+
 oriel_status frame_attrs(const xla_frame *frame, site_attrs *attrs_p)
 {
     static const char *const names[] = {"kind",   "module", "site",   "world", "group_size",
@@ -102,15 +116,13 @@ oriel_status frame_attrs(const xla_frame *frame, site_attrs *attrs_p)
                          &attrs_p->world,       &attrs_p->group_size, &attrs_p->reduce,
                          &attrs_p->root,        &attrs_p->kernel,     &attrs_p->via,
                          &attrs_p->communicates};
-    oriel_status st;
+    oriel_status st = check_version(frame);
 
     memset(attrs_p, 0, sizeof *attrs_p);
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    for (size_t i = 0; st == ORIEL_OK && i < sizeof names / sizeof *names; i++)
         st = scalar(frame, names[i], i >= REQUIRED, fields[i]);
-        if (st != ORIEL_OK)
-            return st;
-    }
-    st = array(frame, "groups", 0, &attrs_p->ranks, &attrs_p->num_ranks);
+    if (st == ORIEL_OK)
+        st = array(frame, "groups", 0, &attrs_p->ranks, &attrs_p->num_ranks);
     if (st == ORIEL_OK)
         st = array(frame, "pairs", 1, &attrs_p->pairs, &attrs_p->num_pairs);
     if (st == ORIEL_OK)

@@ -130,14 +130,15 @@ static const xla_api api = {.struct_size = sizeof api,
                             .run_id_get = run_id_get,
                             .ordinal_get = ordinal_get};
 
-static int borrows; /* whether the call may borrow XLA's communicator */
+static int borrows;         /* whether the call may borrow XLA's communicator */
+static int64_t version = 1; /* of the attributes */
 
 /* A barrier of one rank, of which XLA runs one stage. */
 static void *run(void *(*stage)(xla_frame *))
 {
-    static const char *const texts[] = {"kind",       "module", "site",  "world",
-                                        "group_size", "groups", "places"};
-    int64_t values[] = {ORIEL_KIND_BARRIER, 7, 1, 1, 1, 0, 0};
+    static const char *const texts[] = {"version", "kind",       "module", "site",
+                                        "world",   "group_size", "groups", "places"};
+    int64_t values[] = {version, ORIEL_KIND_BARRIER, 7, 1, 1, 1, 0, 0};
     enum { ATTRS = sizeof values / sizeof *values, SCALARS = ATTRS - 2 };
     xla_array arrays[ATTRS];
     xla_scalar scalars[ATTRS];
@@ -319,6 +320,17 @@ static void what_may_borrow_takes_a_lock_once_to_prepare(void **state)
     borrows = 0;
 }
 
+static void a_program_of_another_version_is_refused(void **state)
+{
+    (void)state;
+    version = 2;
+    assert_non_null(run(oriel_ffi_instantiate));
+    assert_string_equal(said, "the program was compiled by another version of oriel, whose calls "
+                              "have version 2 instead of 1: compile it anew");
+    assert_non_null(run(oriel_ffi_cuda_instantiate));
+    version = 1;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -327,6 +339,7 @@ int main(void)
         cmocka_unit_test(a_stage_on_a_gpu_takes_one_read_lock),
         cmocka_unit_test(a_call_on_a_cpu_takes_one_read_lock),
         cmocka_unit_test(what_may_borrow_takes_a_lock_once_to_prepare),
+        cmocka_unit_test(a_program_of_another_version_is_refused),
     };
 
     return cmocka_run_group_tests(tests, open_driver, NULL);
