@@ -21,7 +21,7 @@ os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ.setdefault("XDG_CACHE_HOME", str(ROOT / "build" / "cache"))  # of kernels
 
 import oriel  # noqa: E402  (before JAX makes its devices)
-from oriel import _source  # noqa: E402
+from oriel._compile import source as _source  # noqa: E402
 
 
 @pytest.fixture(scope="session", autouse=True)
