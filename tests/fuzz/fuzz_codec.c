@@ -1,5 +1,5 @@
 /* libFuzzer target over everything that reads bytes of a stranger or of a peer:
- * the frame decoder, the three handshake messages and the address parser. The
+ * the message decoder, the three handshake messages and the address parser. The
  * first byte chooses, the rest is what came from the socket. */
 #include <stdint.h>
 #include <stdlib.h>
@@ -15,21 +15,21 @@ static void require(int truth)
 }
 
 /* What decodes lies inside the input and encodes to the same bytes. */
-static void fuzz_frame(const uint8_t *bytes, size_t len)
+static void fuzz_message(const uint8_t *bytes, size_t len)
 {
-    uint8_t header[ORIEL_FRAME_HEADER];
-    oriel_frame frame;
+    uint8_t header[ORIEL_MESSAGE_HEADER];
+    oriel_message message;
     size_t size = 0;
-    oriel_status st = oriel_frame_decode(bytes, len, &frame, &size);
+    oriel_status st = oriel_message_decode(bytes, len, &message, &size);
 
     if (st == ORIEL_IN_PROGRESS)
-        require(size > len && size <= ORIEL_FRAME_HEADER + ORIEL_FRAME_PAYLOAD_MAX);
+        require(size > len && size <= ORIEL_MESSAGE_HEADER + ORIEL_MESSAGE_PAYLOAD_MAX);
     if (st != ORIEL_OK)
         return;
-    require(size <= len && size == ORIEL_FRAME_HEADER + frame.key_len + frame.value_len);
-    require((const uint8_t *)frame.key == bytes + ORIEL_FRAME_HEADER);
-    require(frame.value + frame.value_len == bytes + size);
-    require(oriel_frame_encode(&frame, header) == ORIEL_OK);
+    require(size <= len && size == ORIEL_MESSAGE_HEADER + message.key_len + message.value_len);
+    require((const uint8_t *)message.key == bytes + ORIEL_MESSAGE_HEADER);
+    require(message.value + message.value_len == bytes + size);
+    require(oriel_message_encode(&message, header) == ORIEL_OK);
     require(memcmp(header, bytes, sizeof(header)) == 0);
 }
 
@@ -73,7 +73,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     switch (data[0] % 3) {
     case 0:
-        fuzz_frame(data + 1, size - 1);
+        fuzz_message(data + 1, size - 1);
         break;
     case 1:
         fuzz_handshake(data + 1, size - 1);

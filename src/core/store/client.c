@@ -316,15 +316,16 @@ static void link_close(struct link *link)
 /* ---- calls -------------------------------------------------------------- */
 
 /* The reply's value lies in `*bytes_p`, which the caller releases. */
-static oriel_status receive_reply(int fd, double deadline, uint8_t **bytes_p, oriel_frame *reply_p)
+static oriel_status receive_reply(int fd, double deadline, uint8_t **bytes_p,
+                                  oriel_message *reply_p)
 {
-    uint8_t header[ORIEL_FRAME_HEADER];
+    uint8_t header[ORIEL_MESSAGE_HEADER];
     uint8_t *bytes;
     size_t size;
     oriel_status st = receive_all(fd, header, sizeof(header), deadline);
 
     if (st == ORIEL_OK)
-        st = oriel_frame_decode(header, sizeof(header), reply_p, &size);
+        st = oriel_message_decode(header, sizeof(header), reply_p, &size);
     if (st != ORIEL_OK && st != ORIEL_IN_PROGRESS)
         return st;
     bytes = oriel_sys_now->alloc(size);
@@ -333,8 +334,8 @@ static oriel_status receive_reply(int fd, double deadline, uint8_t **bytes_p, or
     memcpy(bytes, header, sizeof(header));
     st = receive_all(fd, bytes + sizeof(header), size - sizeof(header), deadline);
     if (st == ORIEL_OK)
-        st = oriel_frame_decode(bytes, size, reply_p, &size);
-    if (st == ORIEL_OK && reply_p->op != ORIEL_FRAME_REPLY)
+        st = oriel_message_decode(bytes, size, reply_p, &size);
+    if (st == ORIEL_OK && reply_p->op != ORIEL_MESSAGE_REPLY)
         st = oriel_fail(ORIEL_ERR_INVALID, "it answered with a request");
     if (st != ORIEL_OK) {
         oriel_sys_now->release(bytes);
@@ -345,10 +346,10 @@ static oriel_status receive_reply(int fd, double deadline, uint8_t **bytes_p, or
     return ORIEL_OK;
 }
 
-static oriel_status call(struct client *client, const oriel_frame *request, double timeout_s,
-                         uint8_t **bytes_p, oriel_frame *reply_p)
+static oriel_status call(struct client *client, const oriel_message *request, double timeout_s,
+                         uint8_t **bytes_p, oriel_message *reply_p)
 {
-    uint8_t header[ORIEL_FRAME_HEADER];
+    uint8_t header[ORIEL_MESSAGE_HEADER];
     struct iovec iov[3] = {
         {.iov_base = header, .iov_len = sizeof(header)},
         {.iov_base = (void *)request->key, .iov_len = request->key_len},
@@ -356,7 +357,7 @@ static oriel_status call(struct client *client, const oriel_frame *request, doub
     };
     double deadline = oriel_now() + timeout_s;
     struct link *link;
-    oriel_status st = oriel_frame_encode(request, header);
+    oriel_status st = oriel_message_encode(request, header);
 
     if (st == ORIEL_OK)
         st = link_take(client, timeout_s, &link);
@@ -369,13 +370,13 @@ static oriel_status call(struct client *client, const oriel_frame *request, doub
     if (st != ORIEL_OK) {
         link_close(link); /* a late answer must not meet the next call */
         return oriel_fail_in(st, "store at %s: %s of \"%.80s\"", client->text,
-                             request->op == ORIEL_FRAME_SET ? "set" : "get", request->key);
+                             request->op == ORIEL_MESSAGE_SET ? "set" : "get", request->key);
     }
     link_keep(client, link);
     return ORIEL_OK;
 }
 
-static oriel_status judge_answer(const struct client *client, enum oriel_frame_answer answer,
+static oriel_status judge_answer(const struct client *client, enum oriel_message_answer answer,
                                  const char *key, double timeout_s)
 {
     switch (answer) {
@@ -400,8 +401,8 @@ static oriel_status store_set(void *ctx, const char *key, const void *value, siz
 {
     struct client *client = ctx;
     double timeout_s = fmax(client->timeout_s, answer_grace_s);
-    oriel_frame request = {.op = ORIEL_FRAME_SET, .key = key, .value = value, .value_len = len};
-    oriel_frame reply;
+    oriel_message request = {.op = ORIEL_MESSAGE_SET, .key = key, .value = value, .value_len = len};
+    oriel_message reply;
     uint8_t *bytes;
     oriel_status st;
 
@@ -420,8 +421,8 @@ static oriel_status store_get(void *ctx, const char *key, double timeout_s, void
                               size_t capacity, size_t *len_p)
 {
     struct client *client = ctx;
-    oriel_frame request = {.op = ORIEL_FRAME_GET, .key = key};
-    oriel_frame reply;
+    oriel_message request = {.op = ORIEL_MESSAGE_GET, .key = key};
+    oriel_message reply;
     uint8_t *bytes;
     oriel_status st;
 

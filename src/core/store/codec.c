@@ -30,91 +30,94 @@ static uint32_t take_u32(const uint8_t *p)
 
 /* One set of rules for both directions: what is refused here can neither be
  * sent nor received. */
-static oriel_status frame_check(unsigned op, unsigned answer, size_t key_len, size_t value_len,
-                                uint32_t timeout_ms)
+static oriel_status message_check(unsigned op, unsigned answer, size_t key_len, size_t value_len,
+                                  uint32_t timeout_ms)
 {
-    int request = op == ORIEL_FRAME_SET || op == ORIEL_FRAME_GET;
+    int request = op == ORIEL_MESSAGE_SET || op == ORIEL_MESSAGE_GET;
 
-    if (!request && op != ORIEL_FRAME_REPLY)
-        return oriel_fail(ORIEL_ERR_INVALID, "frame with unknown operation %u", op);
-    if (request && (key_len == 0 || key_len > ORIEL_FRAME_KEY_MAX))
-        return oriel_fail(ORIEL_ERR_INVALID, "frame with a key of %zu bytes, which must be 1 to %d",
-                          key_len, ORIEL_FRAME_KEY_MAX);
+    if (!request && op != ORIEL_MESSAGE_REPLY)
+        return oriel_fail(ORIEL_ERR_INVALID, "message with unknown operation %u", op);
+    if (request && (key_len == 0 || key_len > ORIEL_MESSAGE_KEY_MAX))
+        return oriel_fail(ORIEL_ERR_INVALID,
+                          "message with a key of %zu bytes, which must be 1 to %d", key_len,
+                          ORIEL_MESSAGE_KEY_MAX);
     if (!request && key_len != 0)
         return oriel_fail(ORIEL_ERR_INVALID, "reply with a key of %zu bytes", key_len);
     if (answer >= (request ? 1 : ORIEL_ANSWER_COUNT))
-        return oriel_fail(ORIEL_ERR_INVALID, "frame of operation %u with answer %u", op, answer);
-    if (op != ORIEL_FRAME_GET && timeout_ms != 0)
-        return oriel_fail(ORIEL_ERR_INVALID, "frame of operation %u with a timeout", op);
-    if ((op == ORIEL_FRAME_GET || answer != ORIEL_ANSWER_OK) && value_len != 0)
+        return oriel_fail(ORIEL_ERR_INVALID, "message of operation %u with answer %u", op, answer);
+    if (op != ORIEL_MESSAGE_GET && timeout_ms != 0)
+        return oriel_fail(ORIEL_ERR_INVALID, "message of operation %u with a timeout", op);
+    if ((op == ORIEL_MESSAGE_GET || answer != ORIEL_ANSWER_OK) && value_len != 0)
         return oriel_fail(ORIEL_ERR_INVALID,
-                          "frame of operation %u, answer %u with a value of %zu bytes", op, answer,
-                          value_len);
-    if (value_len > ORIEL_FRAME_PAYLOAD_MAX - key_len)
-        return oriel_fail(ORIEL_ERR_INVALID, "frame of %zu bytes, at most %d are allowed",
-                          key_len + value_len, ORIEL_FRAME_PAYLOAD_MAX);
+                          "message of operation %u, answer %u with a value of %zu bytes", op,
+                          answer, value_len);
+    if (value_len > ORIEL_MESSAGE_PAYLOAD_MAX - key_len)
+        return oriel_fail(ORIEL_ERR_INVALID, "message of %zu bytes, at most %d are allowed",
+                          key_len + value_len, ORIEL_MESSAGE_PAYLOAD_MAX);
     return ORIEL_OK;
 }
 
 static oriel_status key_check(const char *key, size_t key_len)
 {
     if (key_len > 0 && memchr(key, 0, key_len) != NULL)
-        return oriel_fail(ORIEL_ERR_INVALID, "frame with a zero byte in its key");
+        return oriel_fail(ORIEL_ERR_INVALID, "message with a zero byte in its key");
     return ORIEL_OK;
 }
 
-oriel_status oriel_frame_encode(const oriel_frame *frame, uint8_t header_p[ORIEL_FRAME_HEADER])
+oriel_status oriel_message_encode(const oriel_message *message,
+                                  uint8_t header_p[ORIEL_MESSAGE_HEADER])
 {
-    oriel_status st =
-        frame_check(frame->op, frame->answer, frame->key_len, frame->value_len, frame->timeout_ms);
+    oriel_status st = message_check(message->op, message->answer, message->key_len,
+                                    message->value_len, message->timeout_ms);
 
     if (st == ORIEL_OK)
-        st = key_check(frame->key, frame->key_len);
+        st = key_check(message->key, message->key_len);
     if (st != ORIEL_OK)
         return st;
 
-    put_u32(header_p, (uint32_t)(frame->key_len + frame->value_len));
-    header_p[4] = (uint8_t)frame->op;
-    header_p[5] = (uint8_t)frame->answer;
-    put_u16(header_p + 6, (uint16_t)frame->key_len);
-    put_u32(header_p + 8, frame->timeout_ms);
+    put_u32(header_p, (uint32_t)(message->key_len + message->value_len));
+    header_p[4] = (uint8_t)message->op;
+    header_p[5] = (uint8_t)message->answer;
+    put_u16(header_p + 6, (uint16_t)message->key_len);
+    put_u32(header_p + 8, message->timeout_ms);
     return ORIEL_OK;
 }
 
-oriel_status oriel_frame_decode(const uint8_t *bytes, size_t len, oriel_frame *frame_p,
-                                size_t *size_p)
+oriel_status oriel_message_decode(const uint8_t *bytes, size_t len, oriel_message *message_p,
+                                  size_t *size_p)
 {
     uint32_t length;
     uint16_t key_len;
     oriel_status st;
 
-    if (len < ORIEL_FRAME_HEADER) {
-        *size_p = ORIEL_FRAME_HEADER;
+    if (len < ORIEL_MESSAGE_HEADER) {
+        *size_p = ORIEL_MESSAGE_HEADER;
         return ORIEL_IN_PROGRESS;
     }
     length = take_u32(bytes);
     key_len = take_u16(bytes + 6);
     if (key_len > length)
-        return oriel_fail(ORIEL_ERR_INVALID, "frame of %u bytes with a key of %u", length, key_len);
-    st = frame_check(bytes[4], bytes[5], key_len, length - key_len, take_u32(bytes + 8));
+        return oriel_fail(ORIEL_ERR_INVALID, "message of %u bytes with a key of %u", length,
+                          key_len);
+    st = message_check(bytes[4], bytes[5], key_len, length - key_len, take_u32(bytes + 8));
     if (st != ORIEL_OK)
         return st;
-    if (len - ORIEL_FRAME_HEADER < length) {
-        *size_p = ORIEL_FRAME_HEADER + length;
+    if (len - ORIEL_MESSAGE_HEADER < length) {
+        *size_p = ORIEL_MESSAGE_HEADER + length;
         return ORIEL_IN_PROGRESS;
     }
-    st = key_check((const char *)bytes + ORIEL_FRAME_HEADER, key_len);
+    st = key_check((const char *)bytes + ORIEL_MESSAGE_HEADER, key_len);
     if (st != ORIEL_OK)
         return st;
 
-    frame_p->op = bytes[4];
-    frame_p->answer = bytes[5];
-    frame_p->timeout_ms = take_u32(bytes + 8);
-    frame_p->key = (const char *)bytes + ORIEL_FRAME_HEADER;
-    frame_p->key_len = key_len;
-    frame_p->value = bytes + ORIEL_FRAME_HEADER + key_len;
-    frame_p->value_len = length - key_len;
-    *size_p = ORIEL_FRAME_HEADER + length;
+    message_p->op = bytes[4];
+    message_p->answer = bytes[5];
+    message_p->timeout_ms = take_u32(bytes + 8);
+    message_p->key = (const char *)bytes + ORIEL_MESSAGE_HEADER;
+    message_p->key_len = key_len;
+    message_p->value = bytes + ORIEL_MESSAGE_HEADER + key_len;
+    message_p->value_len = length - key_len;
+    *size_p = ORIEL_MESSAGE_HEADER + length;
     return ORIEL_OK;
 }
 

@@ -8,8 +8,8 @@
  * The client proves first, so that a stranger who connects gets nothing that he
  * could try secrets against.
  *
- * Frames, one request at a time, each answered by one reply:
- *   u32 length   bytes after the header, at most ORIEL_FRAME_PAYLOAD_MAX
+ * Messages, one request at a time, each answered by one reply:
+ *   u32 length   bytes after the header, at most ORIEL_MESSAGE_PAYLOAD_MAX
  *   u8  op
  *   u8  answer   in a reply, otherwise 0
  *   u16 key_len
@@ -22,18 +22,18 @@
 #include "base/sha256.h"
 
 enum {
-    ORIEL_FRAME_HEADER = 12,
-    ORIEL_FRAME_PAYLOAD_MAX = 1 << 20,
-    ORIEL_FRAME_KEY_MAX = 1024,
+    ORIEL_MESSAGE_HEADER = 12,
+    ORIEL_MESSAGE_PAYLOAD_MAX = 1 << 20,
+    ORIEL_MESSAGE_KEY_MAX = 1024,
     ORIEL_NONCE_BYTES = 32,
     ORIEL_HELLO_BYTES = 8 + ORIEL_NONCE_BYTES,
     ORIEL_PROOF_BYTES = 8 + ORIEL_NONCE_BYTES + ORIEL_SHA256_BYTES,
     ORIEL_VERDICT_BYTES = 1 + ORIEL_SHA256_BYTES
 };
 
-enum oriel_frame_op { ORIEL_FRAME_SET = 1, ORIEL_FRAME_GET = 2, ORIEL_FRAME_REPLY = 3 };
+enum oriel_message_op { ORIEL_MESSAGE_SET = 1, ORIEL_MESSAGE_GET = 2, ORIEL_MESSAGE_REPLY = 3 };
 
-enum oriel_frame_answer {
+enum oriel_message_answer {
     ORIEL_ANSWER_OK = 0,
     ORIEL_ANSWER_NOT_FOUND = 1, /* the key was not set within the get's timeout */
     ORIEL_ANSWER_CONFLICT = 2,  /* the key has another value */
@@ -43,23 +43,24 @@ enum oriel_frame_answer {
 
 /* `key` and `value` point into the bytes that were decoded; the key is not
  * terminated, is not empty in a request and holds no zero byte. */
-typedef struct oriel_frame {
-    enum oriel_frame_op op;
-    enum oriel_frame_answer answer;
+typedef struct oriel_message {
+    enum oriel_message_op op;
+    enum oriel_message_answer answer;
     uint32_t timeout_ms;
     const char *key;
     size_t key_len;
     const uint8_t *value;
     size_t value_len;
-} oriel_frame;
+} oriel_message;
 
-/* Checks `frame` and writes its header; the key and the value follow it. */
-oriel_status oriel_frame_encode(const oriel_frame *frame, uint8_t header_p[ORIEL_FRAME_HEADER]);
-/* ORIEL_OK: `frame_p` is filled and `size_p` is its size. ORIEL_IN_PROGRESS: the
- * bytes are a good beginning, and the frame takes at least `*size_p`. A bad
+/* Checks `message` and writes its header; the key and the value follow it. */
+oriel_status oriel_message_encode(const oriel_message *message,
+                                  uint8_t header_p[ORIEL_MESSAGE_HEADER]);
+/* ORIEL_OK: `message_p` is filled and `size_p` is its size. ORIEL_IN_PROGRESS: the
+ * bytes are a good beginning, and the message takes at least `*size_p`. A bad
  * header is ORIEL_ERR_INVALID before a byte after it is asked for. */
-oriel_status oriel_frame_decode(const uint8_t *bytes, size_t len, oriel_frame *frame_p,
-                                size_t *size_p);
+oriel_status oriel_message_decode(const uint8_t *bytes, size_t len, oriel_message *message_p,
+                                  size_t *size_p);
 
 void oriel_hello_encode(const uint8_t nonce[ORIEL_NONCE_BYTES], uint8_t hello_p[ORIEL_HELLO_BYTES]);
 void oriel_proof_encode(const uint8_t nonce[ORIEL_NONCE_BYTES],

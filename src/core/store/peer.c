@@ -27,7 +27,7 @@ struct oriel_store_peer {
     size_t in_len;
     size_t in_need; /* no byte beyond the message under way is ever read */
     size_t in_capacity;
-    oriel_frame request; /* of a parked get; points into `in` */
+    oriel_message request; /* of a parked get; points into `in` */
 
     uint8_t out[ORIEL_HELLO_BYTES]; /* the longest of hello, verdict and reply header */
     size_t out_len;
@@ -82,16 +82,16 @@ static oriel_status flush(oriel_store_peer *peer)
 }
 
 /* Ends the request under way. */
-static oriel_status reply(oriel_store_peer *peer, enum oriel_frame_answer answer,
+static oriel_status reply(oriel_store_peer *peer, enum oriel_message_answer answer,
                           const uint8_t *value, size_t len)
 {
-    oriel_frame frame = {
-        .op = ORIEL_FRAME_REPLY, .answer = answer, .value = value, .value_len = len};
-    oriel_status st = oriel_frame_encode(&frame, peer->out);
+    oriel_message message = {
+        .op = ORIEL_MESSAGE_REPLY, .answer = answer, .value = value, .value_len = len};
+    oriel_status st = oriel_message_encode(&message, peer->out);
 
     if (st != ORIEL_OK)
         return st;
-    peer->out_len = ORIEL_FRAME_HEADER;
+    peer->out_len = ORIEL_MESSAGE_HEADER;
     peer->body = value;
     peer->body_len = len;
     peer->sent = 0;
@@ -102,7 +102,7 @@ static oriel_status reply(oriel_store_peer *peer, enum oriel_frame_answer answer
     peer->in = peer->small;
     peer->in_capacity = sizeof(peer->small);
     peer->in_len = 0;
-    peer->in_need = ORIEL_FRAME_HEADER;
+    peer->in_need = ORIEL_MESSAGE_HEADER;
     return flush(peer);
 }
 
@@ -162,14 +162,14 @@ static oriel_status judge_proof(oriel_store_peer *peer, const oriel_store_host *
     peer->state = PEER_READY;
     peer->deadline = INFINITY;
     peer->in_len = 0;
-    peer->in_need = ORIEL_FRAME_HEADER;
+    peer->in_need = ORIEL_MESSAGE_HEADER;
     return flush(peer);
 }
 
 static oriel_status take_request(oriel_store_peer *peer, const oriel_store_host *host, double now)
 {
     size_t need;
-    oriel_status st = oriel_frame_decode(peer->in, peer->in_len, &peer->request, &need);
+    oriel_status st = oriel_message_decode(peer->in, peer->in_len, &peer->request, &need);
 
     if (st == ORIEL_IN_PROGRESS) {
         st = make_room(peer, need);
@@ -179,13 +179,13 @@ static oriel_status take_request(oriel_store_peer *peer, const oriel_store_host 
         return st;
 
     switch (peer->request.op) {
-    case ORIEL_FRAME_SET:
+    case ORIEL_MESSAGE_SET:
         return reply(peer, oriel_store_table_set(host->table, &peer->request), NULL, 0);
-    case ORIEL_FRAME_GET:
+    case ORIEL_MESSAGE_GET:
         peer->state = PEER_PARKED;
         peer->deadline = now + peer->request.timeout_ms * 1e-3;
         return oriel_store_peer_tick(peer, host, now);
-    case ORIEL_FRAME_REPLY:
+    case ORIEL_MESSAGE_REPLY:
         break;
     }
     return oriel_fail(ORIEL_ERR_INVALID, "a reply where a request was due");

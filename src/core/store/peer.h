@@ -1,7 +1,7 @@
 /* One connection of the store server: proves, then asks, one request at a time.
  * Everything here is called by the server's thread and never waits.
  *
- * Memory is bounded: a request of at most one frame, and a reply that points at
+ * Memory is bounded: a request of at most one message, and a reply that points at
  * the table's value instead of copying it. */
 #ifndef ORIEL_CORE_STORE_PEER_H
 #define ORIEL_CORE_STORE_PEER_H

@@ -46,7 +46,7 @@ void oriel_store_table_destroy(oriel_store_table *table)
 
 /* FNV-1a. The keys come from peers that proved the secret, so nobody picks them
  * to collide. */
-static uint64_t hash_key(const oriel_frame *request)
+static uint64_t hash_key(const oriel_message *request)
 {
     uint64_t hash = 0xcbf29ce484222325u;
 
@@ -55,7 +55,8 @@ static uint64_t hash_key(const oriel_frame *request)
     return hash;
 }
 
-static struct entry *find(const oriel_store_table *table, const oriel_frame *request, uint64_t hash)
+static struct entry *find(const oriel_store_table *table, const oriel_message *request,
+                          uint64_t hash)
 {
     struct entry *entry = table->buckets[hash % BUCKETS];
 
@@ -65,13 +66,14 @@ static struct entry *find(const oriel_store_table *table, const oriel_frame *req
     return entry;
 }
 
-static int same_value(const struct entry *entry, const oriel_frame *request)
+static int same_value(const struct entry *entry, const oriel_message *request)
 {
     return entry->value_len == request->value_len &&
            memcmp(entry->bytes + entry->key_len, request->value, request->value_len) == 0;
 }
 
-enum oriel_frame_answer oriel_store_table_set(oriel_store_table *table, const oriel_frame *request)
+enum oriel_message_answer oriel_store_table_set(oriel_store_table *table,
+                                                const oriel_message *request)
 {
     uint64_t hash = hash_key(request);
     struct entry *entry = find(table, request, hash);
@@ -96,7 +98,7 @@ enum oriel_frame_answer oriel_store_table_set(oriel_store_table *table, const or
     return ORIEL_ANSWER_OK;
 }
 
-int oriel_store_table_get(const oriel_store_table *table, const oriel_frame *request,
+int oriel_store_table_get(const oriel_store_table *table, const oriel_message *request,
                           const uint8_t **value_p, size_t *len_p)
 {
     const struct entry *entry = find(table, request, hash_key(request));

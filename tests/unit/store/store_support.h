@@ -201,39 +201,39 @@ static inline int raw_join(const oriel_store_server *server)
 }
 
 /* Header and key of a request; the caller appends a value. */
-static inline size_t raw_request(enum oriel_frame_op op, const char *key, uint32_t timeout_ms,
+static inline size_t raw_request(enum oriel_message_op op, const char *key, uint32_t timeout_ms,
                                  size_t value_len, uint8_t *bytes_p)
 {
-    oriel_frame frame = {.op = op,
-                         .timeout_ms = timeout_ms,
-                         .key = key,
-                         .key_len = strlen(key),
-                         .value_len = value_len};
+    oriel_message message = {.op = op,
+                             .timeout_ms = timeout_ms,
+                             .key = key,
+                             .key_len = strlen(key),
+                             .value_len = value_len};
 
-    assert_int_equal(oriel_frame_encode(&frame, bytes_p), ORIEL_OK);
-    memcpy(bytes_p + ORIEL_FRAME_HEADER, key, frame.key_len);
-    return ORIEL_FRAME_HEADER + frame.key_len;
+    assert_int_equal(oriel_message_encode(&message, bytes_p), ORIEL_OK);
+    memcpy(bytes_p + ORIEL_MESSAGE_HEADER, key, message.key_len);
+    return ORIEL_MESSAGE_HEADER + message.key_len;
 }
 
 static inline void raw_get(int fd, const char *key, uint32_t timeout_ms)
 {
-    uint8_t bytes[ORIEL_FRAME_HEADER + 64];
+    uint8_t bytes[ORIEL_MESSAGE_HEADER + 64];
 
-    raw_send(fd, bytes, raw_request(ORIEL_FRAME_GET, key, timeout_ms, 0, bytes));
+    raw_send(fd, bytes, raw_request(ORIEL_MESSAGE_GET, key, timeout_ms, 0, bytes));
 }
 
-static inline void assert_reply(int fd, enum oriel_frame_answer answer, const char *value)
+static inline void assert_reply(int fd, enum oriel_message_answer answer, const char *value)
 {
-    uint8_t bytes[ORIEL_FRAME_HEADER + 64];
-    size_t size = ORIEL_FRAME_HEADER + strlen(value), used;
-    oriel_frame frame;
+    uint8_t bytes[ORIEL_MESSAGE_HEADER + 64];
+    size_t size = ORIEL_MESSAGE_HEADER + strlen(value), used;
+    oriel_message message;
 
     assert_int_equal(raw_receive(fd, bytes, size), size);
-    assert_int_equal(oriel_frame_decode(bytes, size, &frame, &used), ORIEL_OK);
-    assert_int_equal(frame.op, ORIEL_FRAME_REPLY);
-    assert_int_equal(frame.answer, answer);
-    assert_int_equal(frame.value_len, strlen(value));
-    assert_memory_equal(frame.value, value, frame.value_len);
+    assert_int_equal(oriel_message_decode(bytes, size, &message, &used), ORIEL_OK);
+    assert_int_equal(message.op, ORIEL_MESSAGE_REPLY);
+    assert_int_equal(message.answer, answer);
+    assert_int_equal(message.value_len, strlen(value));
+    assert_memory_equal(message.value, value, message.value_len);
 }
 
 /* ---- what is logged ---------------------------------------------------------- */

@@ -11,75 +11,75 @@
 #include "core/store/address.h"
 #include "core/store/codec.h"
 
-/* The frame as it lies on the wire, in memory of exactly its size, so that a
+/* The message as it lies on the wire, in memory of exactly its size, so that a
  * sanitizer sees a read past its end. */
-static uint8_t *wire(const oriel_frame *frame, size_t *size_p)
+static uint8_t *wire(const oriel_message *message, size_t *size_p)
 {
-    uint8_t *bytes = malloc(ORIEL_FRAME_HEADER + frame->key_len + frame->value_len);
+    uint8_t *bytes = malloc(ORIEL_MESSAGE_HEADER + message->key_len + message->value_len);
 
     assert_non_null(bytes);
-    assert_int_equal(oriel_frame_encode(frame, bytes), ORIEL_OK);
-    if (frame->key_len > 0)
-        memcpy(bytes + ORIEL_FRAME_HEADER, frame->key, frame->key_len);
-    if (frame->value_len > 0)
-        memcpy(bytes + ORIEL_FRAME_HEADER + frame->key_len, frame->value, frame->value_len);
-    *size_p = ORIEL_FRAME_HEADER + frame->key_len + frame->value_len;
+    assert_int_equal(oriel_message_encode(message, bytes), ORIEL_OK);
+    if (message->key_len > 0)
+        memcpy(bytes + ORIEL_MESSAGE_HEADER, message->key, message->key_len);
+    if (message->value_len > 0)
+        memcpy(bytes + ORIEL_MESSAGE_HEADER + message->key_len, message->value, message->value_len);
+    *size_p = ORIEL_MESSAGE_HEADER + message->key_len + message->value_len;
     return bytes;
 }
 
-static void assert_round_trip(const oriel_frame *frame)
+static void assert_round_trip(const oriel_message *message)
 {
-    oriel_frame back;
+    oriel_message back;
     size_t size, used;
-    uint8_t *bytes = wire(frame, &size);
+    uint8_t *bytes = wire(message, &size);
 
-    assert_int_equal(oriel_frame_decode(bytes, size, &back, &used), ORIEL_OK);
+    assert_int_equal(oriel_message_decode(bytes, size, &back, &used), ORIEL_OK);
     assert_int_equal(used, size);
-    assert_int_equal(back.op, frame->op);
-    assert_int_equal(back.answer, frame->answer);
-    assert_int_equal(back.timeout_ms, frame->timeout_ms);
-    assert_int_equal(back.key_len, frame->key_len);
-    assert_int_equal(back.value_len, frame->value_len);
-    if (frame->key_len > 0)
-        assert_memory_equal(back.key, frame->key, frame->key_len);
-    if (frame->value_len > 0)
-        assert_memory_equal(back.value, frame->value, frame->value_len);
+    assert_int_equal(back.op, message->op);
+    assert_int_equal(back.answer, message->answer);
+    assert_int_equal(back.timeout_ms, message->timeout_ms);
+    assert_int_equal(back.key_len, message->key_len);
+    assert_int_equal(back.value_len, message->value_len);
+    if (message->key_len > 0)
+        assert_memory_equal(back.key, message->key, message->key_len);
+    if (message->value_len > 0)
+        assert_memory_equal(back.value, message->value, message->value_len);
     free(bytes);
 }
 
-static const oriel_frame a_set = {.op = ORIEL_FRAME_SET,
-                                  .key = "key",
-                                  .key_len = 3,
-                                  .value = (const uint8_t *)"v",
-                                  .value_len = 1};
-static const oriel_frame a_get = {
-    .op = ORIEL_FRAME_GET, .key = "key", .key_len = 3, .timeout_ms = 0x89abcdef};
-static const oriel_frame a_reply = {
-    .op = ORIEL_FRAME_REPLY, .value = (const uint8_t *)"value", .value_len = 5};
+static const oriel_message a_set = {.op = ORIEL_MESSAGE_SET,
+                                    .key = "key",
+                                    .key_len = 3,
+                                    .value = (const uint8_t *)"v",
+                                    .value_len = 1};
+static const oriel_message a_get = {
+    .op = ORIEL_MESSAGE_GET, .key = "key", .key_len = 3, .timeout_ms = 0x89abcdef};
+static const oriel_message a_reply = {
+    .op = ORIEL_MESSAGE_REPLY, .value = (const uint8_t *)"value", .value_len = 5};
 
-static void frames_come_back_as_they_went(void **state)
+static void messages_come_back_as_they_went(void **state)
 {
-    static uint8_t big[ORIEL_FRAME_PAYLOAD_MAX];
-    static char long_key[ORIEL_FRAME_KEY_MAX];
-    oriel_frame frame = a_set;
+    static uint8_t big[ORIEL_MESSAGE_PAYLOAD_MAX];
+    static char long_key[ORIEL_MESSAGE_KEY_MAX];
+    oriel_message message = a_set;
 
     (void)state;
     memset(long_key, 'k', sizeof(long_key));
     assert_round_trip(&a_set);
     assert_round_trip(&a_get);
     assert_round_trip(&a_reply);
-    frame.value_len = 0;
-    assert_round_trip(&frame);
-    frame.key = long_key;
-    frame.key_len = sizeof(long_key);
-    frame.value = big;
-    frame.value_len = sizeof(big) - sizeof(long_key);
-    assert_round_trip(&frame);
+    message.value_len = 0;
+    assert_round_trip(&message);
+    message.key = long_key;
+    message.key_len = sizeof(long_key);
+    message.value = big;
+    message.value_len = sizeof(big) - sizeof(long_key);
+    assert_round_trip(&message);
     for (int answer = 0; answer < ORIEL_ANSWER_COUNT; answer++)
-        assert_round_trip(&(oriel_frame){.op = ORIEL_FRAME_REPLY, .answer = answer});
+        assert_round_trip(&(oriel_message){.op = ORIEL_MESSAGE_REPLY, .answer = answer});
 }
 
-static void a_frame_is_little_endian(void **state)
+static void a_message_is_little_endian(void **state)
 {
     static const uint8_t expected[] = {3,    0,    0,    0,    2,   0,   3,  0,
                                        0xef, 0xcd, 0xab, 0x89, 'k', 'e', 'y'};
@@ -93,23 +93,23 @@ static void a_frame_is_little_endian(void **state)
 }
 
 /* At every shorter length the decoder asks for more and says how much. */
-static void a_truncated_frame_is_in_progress(void **state)
+static void a_truncated_message_is_in_progress(void **state)
 {
-    const oriel_frame *frames[] = {&a_set, &a_get, &a_reply};
+    const oriel_message *messages[] = {&a_set, &a_get, &a_reply};
 
     (void)state;
     for (int i = 0; i < 3; i++) {
         size_t size, need;
-        uint8_t *bytes = wire(frames[i], &size);
+        uint8_t *bytes = wire(messages[i], &size);
 
         for (size_t len = 0; len < size; len++) {
-            oriel_frame frame;
+            oriel_message message;
             uint8_t *cut = malloc(len + 1);
 
             memcpy(cut, bytes, len);
             cut = realloc(cut, len > 0 ? len : 1);
-            assert_int_equal(oriel_frame_decode(cut, len, &frame, &need), ORIEL_IN_PROGRESS);
-            assert_int_equal(need, len < ORIEL_FRAME_HEADER ? ORIEL_FRAME_HEADER : size);
+            assert_int_equal(oriel_message_decode(cut, len, &message, &need), ORIEL_IN_PROGRESS);
+            assert_int_equal(need, len < ORIEL_MESSAGE_HEADER ? ORIEL_MESSAGE_HEADER : size);
             free(cut);
         }
         free(bytes);
@@ -125,29 +125,30 @@ static void put_u32(uint8_t *p, uint32_t x)
 /* The header alone decides: nobody waits for 4 GiB that will not come. */
 static void an_over_long_length_is_refused_from_the_header(void **state)
 {
-    static const uint32_t lengths[] = {ORIEL_FRAME_PAYLOAD_MAX + 1, 1u << 24, 1u << 31, UINT32_MAX};
-    uint8_t header[ORIEL_FRAME_HEADER];
-    oriel_frame frame;
+    static const uint32_t lengths[] = {ORIEL_MESSAGE_PAYLOAD_MAX + 1, 1u << 24, 1u << 31,
+                                       UINT32_MAX};
+    uint8_t header[ORIEL_MESSAGE_HEADER];
+    oriel_message message;
     size_t need;
 
     (void)state;
     for (size_t i = 0; i < sizeof(lengths) / sizeof(lengths[0]); i++) {
-        assert_int_equal(oriel_frame_encode(&a_set, header), ORIEL_OK);
+        assert_int_equal(oriel_message_encode(&a_set, header), ORIEL_OK);
         put_u32(header, lengths[i]);
-        assert_int_equal(oriel_frame_decode(header, sizeof(header), &frame, &need),
+        assert_int_equal(oriel_message_decode(header, sizeof(header), &message, &need),
                          ORIEL_ERR_INVALID);
     }
 }
 
-static oriel_status decode_changed(const oriel_frame *frame, size_t at, uint8_t value)
+static oriel_status decode_changed(const oriel_message *message, size_t at, uint8_t value)
 {
-    oriel_frame back;
+    oriel_message back;
     size_t size, need;
-    uint8_t *bytes = wire(frame, &size);
+    uint8_t *bytes = wire(message, &size);
     oriel_status st;
 
     bytes[at] = value;
-    st = oriel_frame_decode(bytes, size, &back, &need);
+    st = oriel_message_decode(bytes, size, &back, &need);
     free(bytes);
     return st;
 }
@@ -170,19 +171,19 @@ static void a_bad_field_is_refused(void **state)
 
 static void what_would_be_refused_is_not_sent(void **state)
 {
-    uint8_t header[ORIEL_FRAME_HEADER];
-    oriel_frame frame = a_set;
+    uint8_t header[ORIEL_MESSAGE_HEADER];
+    oriel_message message = a_set;
 
     (void)state;
-    frame.value_len = ORIEL_FRAME_PAYLOAD_MAX - frame.key_len + 1;
-    assert_int_equal(oriel_frame_encode(&frame, header), ORIEL_ERR_INVALID);
-    frame.value_len = SIZE_MAX;
-    assert_int_equal(oriel_frame_encode(&frame, header), ORIEL_ERR_INVALID);
-    frame = a_set;
-    frame.key_len = 0;
-    assert_int_equal(oriel_frame_encode(&frame, header), ORIEL_ERR_INVALID);
-    frame.key_len = ORIEL_FRAME_KEY_MAX + 1;
-    assert_int_equal(oriel_frame_encode(&frame, header), ORIEL_ERR_INVALID);
+    message.value_len = ORIEL_MESSAGE_PAYLOAD_MAX - message.key_len + 1;
+    assert_int_equal(oriel_message_encode(&message, header), ORIEL_ERR_INVALID);
+    message.value_len = SIZE_MAX;
+    assert_int_equal(oriel_message_encode(&message, header), ORIEL_ERR_INVALID);
+    message = a_set;
+    message.key_len = 0;
+    assert_int_equal(oriel_message_encode(&message, header), ORIEL_ERR_INVALID);
+    message.key_len = ORIEL_MESSAGE_KEY_MAX + 1;
+    assert_int_equal(oriel_message_encode(&message, header), ORIEL_ERR_INVALID);
 }
 
 static void the_handshake_comes_back_as_it_went(void **state)
@@ -303,9 +304,9 @@ static void a_bad_address_is_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(frames_come_back_as_they_went),
-        cmocka_unit_test(a_frame_is_little_endian),
-        cmocka_unit_test(a_truncated_frame_is_in_progress),
+        cmocka_unit_test(messages_come_back_as_they_went),
+        cmocka_unit_test(a_message_is_little_endian),
+        cmocka_unit_test(a_truncated_message_is_in_progress),
         cmocka_unit_test(an_over_long_length_is_refused_from_the_header),
         cmocka_unit_test(a_bad_field_is_refused),
         cmocka_unit_test(what_would_be_refused_is_not_sent),

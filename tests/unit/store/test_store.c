@@ -59,7 +59,7 @@ static void values_of_every_size_come_back(void **state)
 {
     oriel_store_server *server = start("127.0.0.1:0");
     oriel_store store = join(server);
-    const size_t most = ORIEL_FRAME_PAYLOAD_MAX - 4;
+    const size_t most = ORIEL_MESSAGE_PAYLOAD_MAX - 4;
     unsigned char *out = malloc(most + 1), *in = malloc(most);
     size_t sizes[] = {1, 499, 500, 501, 65536, 300000, most};
     size_t len;
@@ -87,7 +87,7 @@ static void bad_arguments_are_refused(void **state)
 {
     oriel_store_server *server = start(NULL), *other = NULL;
     oriel_store store = join(server), none = ORIEL_STORE_INIT;
-    char long_key[ORIEL_FRAME_KEY_MAX + 2];
+    char long_key[ORIEL_MESSAGE_KEY_MAX + 2];
     size_t len;
 
     (void)state;
@@ -374,7 +374,7 @@ static void a_table_takes_what_it_may_hold(void **state)
 {
     oriel_store_table *table = oriel_store_table_create(1000);
     static const uint8_t bytes[1000];
-    oriel_frame request = {.key = "a", .key_len = 1, .value = bytes, .value_len = 900};
+    oriel_message request = {.key = "a", .key_len = 1, .value = bytes, .value_len = 900};
     const uint8_t *value;
     size_t len;
 

@@ -50,9 +50,9 @@ static void shake_hands(int fd, const char *with)
 
 static void answer(int fd, enum script script)
 {
-    static const uint8_t huge[ORIEL_FRAME_HEADER] = {255, 255, 255, 255, ORIEL_FRAME_REPLY};
-    static const uint8_t request[] = {1, 0, 0, 0, ORIEL_FRAME_GET, 0, 1, 0, 0, 0, 0, 0, 'k'};
-    uint8_t asked[ORIEL_FRAME_HEADER + 3];
+    static const uint8_t huge[ORIEL_MESSAGE_HEADER] = {255, 255, 255, 255, ORIEL_MESSAGE_REPLY};
+    static const uint8_t request[] = {1, 0, 0, 0, ORIEL_MESSAGE_GET, 0, 1, 0, 0, 0, 0, 0, 'k'};
+    uint8_t asked[ORIEL_MESSAGE_HEADER + 3];
 
     (void)!raw_receive(fd, asked, sizeof(asked));
     if (script == ANSWERS_4GIB)

@@ -76,7 +76,7 @@ static void a_replayed_proof_is_refused(void **state)
 }
 
 /* Nothing behind an unproven handshake is looked at, whatever it says. */
-static void frames_before_the_proof_are_never_read(void **state)
+static void messages_before_the_proof_are_never_read(void **state)
 {
     oriel_store_server *server = start("127.0.0.1:0");
     oriel_store store = join(server);
@@ -86,7 +86,7 @@ static void frames_before_the_proof_are_never_read(void **state)
 
     (void)state;
     raw_proof(fd, "guess", bytes);
-    len = raw_request(ORIEL_FRAME_SET, "planted", 0, 0, bytes + ORIEL_PROOF_BYTES);
+    len = raw_request(ORIEL_MESSAGE_SET, "planted", 0, 0, bytes + ORIEL_PROOF_BYTES);
     raw_send(fd, bytes, ORIEL_PROOF_BYTES + len);
     assert_closed(fd);
     assert_int_equal(store.get(store.ctx, "planted", 0, NULL, 0, &len), ORIEL_ERR_TIMEOUT);
@@ -114,7 +114,7 @@ static void a_half_open_connection_is_closed_after_a_while(void **state)
 
 static void send_header(const oriel_store_server *server, uint32_t length, uint8_t op)
 {
-    uint8_t header[ORIEL_FRAME_HEADER] = {0};
+    uint8_t header[ORIEL_MESSAGE_HEADER] = {0};
     int fd = raw_join(server);
 
     for (int i = 0; i < 4; i++)
@@ -132,10 +132,10 @@ static void a_bad_header_of_a_proven_peer_is_closed(void **state)
         oriel_store_server *server = start(kinds[k]);
 
         log_capture();
-        send_header(server, UINT32_MAX, ORIEL_FRAME_SET);
-        send_header(server, ORIEL_FRAME_PAYLOAD_MAX + 1, ORIEL_FRAME_SET);
+        send_header(server, UINT32_MAX, ORIEL_MESSAGE_SET);
+        send_header(server, ORIEL_MESSAGE_PAYLOAD_MAX + 1, ORIEL_MESSAGE_SET);
         send_header(server, 10, 77);
-        send_header(server, 0, ORIEL_FRAME_GET);
+        send_header(server, 0, ORIEL_MESSAGE_GET);
         assert_int_equal(log_count(closed_line, 4), 4);
         assert_serves(server);
         oriel_store_server_destroy(server, 0);
@@ -146,11 +146,11 @@ static void a_reply_is_no_request(void **state)
 {
     oriel_store_server *server = start(NULL);
     int fd = raw_join(server);
-    oriel_frame frame = {.op = ORIEL_FRAME_REPLY};
-    uint8_t header[ORIEL_FRAME_HEADER];
+    oriel_message message = {.op = ORIEL_MESSAGE_REPLY};
+    uint8_t header[ORIEL_MESSAGE_HEADER];
 
     (void)state;
-    assert_int_equal(oriel_frame_encode(&frame, header), ORIEL_OK);
+    assert_int_equal(oriel_message_encode(&message, header), ORIEL_OK);
     raw_send(fd, header, sizeof(header));
     assert_closed(fd);
     oriel_store_server_destroy(server, 0);
@@ -166,7 +166,7 @@ static void a_right_peer_need_not_wait_for_the_verdict(void **state)
 
     (void)state;
     raw_proof(fd, secret, bytes);
-    len = raw_request(ORIEL_FRAME_SET, "key", 0, 0, bytes + ORIEL_PROOF_BYTES);
+    len = raw_request(ORIEL_MESSAGE_SET, "key", 0, 0, bytes + ORIEL_PROOF_BYTES);
     raw_send(fd, bytes, ORIEL_PROOF_BYTES + len);
     assert_int_equal(raw_receive(fd, verdict, sizeof(verdict)), sizeof(verdict));
     assert_reply(fd, ORIEL_ANSWER_OK, "");
@@ -187,15 +187,15 @@ static void a_right_peer_may_send_as_it_likes(void **state)
     for (size_t i = 0; i < sizeof(bytes); i++)
         raw_send(fd, bytes + i, 1);
     assert_int_equal(raw_receive(fd, verdict, sizeof(verdict)), sizeof(verdict));
-    len = raw_request(ORIEL_FRAME_SET, "key", 0, 5, two);
+    len = raw_request(ORIEL_MESSAGE_SET, "key", 0, 5, two);
     memcpy(two + len, "value", 5);
     len += 5;
     for (size_t i = 0; i < len; i++)
         raw_send(fd, two + i, 1);
     assert_reply(fd, ORIEL_ANSWER_OK, "");
 
-    len = raw_request(ORIEL_FRAME_GET, "none", 50, 0, two);
-    len += raw_request(ORIEL_FRAME_GET, "key", 0, 0, two + len);
+    len = raw_request(ORIEL_MESSAGE_GET, "none", 50, 0, two);
+    len += raw_request(ORIEL_MESSAGE_GET, "key", 0, 0, two + len);
     raw_send(fd, two, len);
     assert_reply(fd, ORIEL_ANSWER_NOT_FOUND, "");
     assert_reply(fd, ORIEL_ANSWER_OK, "value");
@@ -209,7 +209,7 @@ static void a_slow_reader_holds_up_nobody(void **state)
     enum { SIZE = 1000000, READERS = 8 }; /* beyond what a Unix socket holds */
     oriel_store_server *server = start(NULL);
     oriel_store store = join(server);
-    uint8_t *value = malloc(SIZE), *in = malloc(ORIEL_FRAME_HEADER + SIZE);
+    uint8_t *value = malloc(SIZE), *in = malloc(ORIEL_MESSAGE_HEADER + SIZE);
     int fd[READERS];
 
     (void)state;
@@ -223,9 +223,9 @@ static void a_slow_reader_holds_up_nobody(void **state)
     assert_serves(server);
     close(fd[0]); /* leaves in the middle of its reply */
     for (int i = 1; i < READERS; i++) {
-        assert_int_equal(raw_receive(fd[i], in, ORIEL_FRAME_HEADER + SIZE),
-                         ORIEL_FRAME_HEADER + SIZE);
-        assert_memory_equal(in + ORIEL_FRAME_HEADER, value, SIZE);
+        assert_int_equal(raw_receive(fd[i], in, ORIEL_MESSAGE_HEADER + SIZE),
+                         ORIEL_MESSAGE_HEADER + SIZE);
+        assert_memory_equal(in + ORIEL_MESSAGE_HEADER, value, SIZE);
         close(fd[i]);
     }
     free(value);
@@ -427,7 +427,7 @@ int main(void)
         cmocka_unit_test(a_wrong_secret_is_refused_on_both_sides),
         cmocka_unit_test(garbage_is_closed_and_logged),
         cmocka_unit_test(a_replayed_proof_is_refused),
-        cmocka_unit_test(frames_before_the_proof_are_never_read),
+        cmocka_unit_test(messages_before_the_proof_are_never_read),
         cmocka_unit_test(a_half_open_connection_is_closed_after_a_while),
         cmocka_unit_test(a_bad_header_of_a_proven_peer_is_closed),
         cmocka_unit_test(a_reply_is_no_request),
