@@ -24,8 +24,9 @@ def kernel(path, *, defines=None, flags=()):
 
     They are the attributes of what this returns, by name; if there is one only, the
     object itself can be called as well. It is compiled here with `$CC` or `cc`, once
-    for each content, and for GPUs with NVRTC where a program calls it there. `defines` are macros, by name, for the file and for the types in
-    its signatures; `flags` are more words for the compiler.
+    for each content, and for GPUs with NVRTC where a program calls it there. `defines` are
+    macros, by name, for the file and for the types in its signatures; `flags` are more words
+    for the compiler.
 
         mine = oriel.kernel("mine.cu")
         y = mine(x, scale=2.0, axis_name="x")

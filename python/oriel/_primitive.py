@@ -1,4 +1,4 @@
-"""What the operations share: who takes part, types, and the custom call."""
+"""What the operations share: which ranks take part, types, and the custom call."""
 
 import ctypes
 import hashlib

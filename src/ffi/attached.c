@@ -26,7 +26,8 @@ static int is_busy(const oriel_comm *comm)
     return 0;
 }
 
-/* Waits for programs on GPUs, but no longer than the deadline for one that does not move. */
+/* Waits until the streams of this process are empty. It gives up when none has moved for as long
+ * as the deadline. */
 static void wait_for_streams(oriel_comm *comm, double patience_s)
 {
     const double every = comm->timeout / 8;
@@ -50,7 +51,7 @@ static void wait_for_streams(oriel_comm *comm, double patience_s)
     }
 }
 
-/* Their failures nobody may have seen. */
+/* Ends what runs on GPUs. Fails with what revoked the comm if no program has said that yet. */
 static oriel_status settle(oriel_comm *comm, double patience_s)
 {
     if (is_busy(comm))
@@ -129,7 +130,7 @@ oriel_status oriel_ffi_attach(oriel_comm *comm, const int *ordinals, int n)
 
 /* ---- a look ----------------------------------------------------------------------------- */
 
-/* The comm, with the lock held for reading; NULL: there is none, and the lock is free. */
+/* Returns the comm and holds the lock for reading; NULL: there is no comm, and the lock is free. */
 static oriel_comm *hold(void)
 {
     pthread_rwlock_rdlock(&oriel_attached.lock);
@@ -154,14 +155,14 @@ oriel_status oriel_ffi_check(void)
     return st;
 }
 
-oriel_status oriel_ffi_via_check(oriel_via via, oriel_dtype dtype, oriel_redop op)
+oriel_status oriel_ffi_via_check(oriel_via via, oriel_dtype dtype, oriel_redop redop)
 {
     oriel_comm *comm = hold();
     oriel_status st;
 
     if (comm == NULL)
         return ORIEL_ERR_INVALID;
-    st = oriel_via_check(oriel_comm_world(comm), via, dtype, op);
+    st = oriel_via_check(oriel_comm_world(comm), via, dtype, redop);
     pthread_rwlock_unlock(&oriel_attached.lock);
     return st;
 }
@@ -255,7 +256,8 @@ oriel_status attached_member(const xla_frame *frame, oriel_site *site, site_memb
 
     if (st != ORIEL_OK)
         return st;
-    /* A graph that has the call was captured in this world, if a member of this world is there. */
+    /* Where the site has the member already, no earlier world has captured the call: that was
+     * looked at when the member was found. */
     *member_p = oriel_site_member(site, ordinal, oriel_attached.world);
     return *member_p != NULL ? ORIEL_OK : find_member(site, ordinal, member_p);
 }

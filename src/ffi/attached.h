@@ -12,14 +12,14 @@
 
 enum { ATTACHED_RANKS = 1024 };
 
-/* A rank that is a GPU. */
+/* What the handlers keep of a rank that is a GPU. */
 typedef struct attached_gpu {
-    pthread_mutex_t lock;    /* programs may be started by several threads */
+    pthread_mutex_t lock;    /* several threads may start programs on it */
     void *stream;            /* of the last call; NULL: there was none */
     oriel_ffi_cost costs[2]; /* of initialize and of execute */
 } attached_gpu;
 
-/* Executions hold the lock for reading. */
+/* Stages of an execution hold the lock for reading, once each; attach and detach for writing. */
 typedef struct oriel_attached_comm {
     pthread_rwlock_t lock;
     oriel_comm *comm;
@@ -37,12 +37,12 @@ extern oriel_attached_comm oriel_attached;
 /* The instantiate stage, on either kind of device. */
 xla_error *attached_instantiate(xla_frame *frame, int64_t *type_id);
 
-/* With the lock held. */
+/* The callers of these hold the lock. */
 
-/* There is a comm, of GPUs or of CPUs as the program's devices are. */
+/* Fails unless there is a comm, and its ranks are GPUs or CPUs as the program's devices are. */
 oriel_status attached_check(const oriel_site *site, int gpus);
-/* The part of the frame's device in the call: what the site keeps of it, or found out now. Fails
- * where a graph of an earlier world has the call. */
+/* Finds which member of the call the frame's device is. The site keeps that, so that a world is
+ * searched once. Fails where a graph that was captured in an earlier world has the call. */
 oriel_status attached_member(const xla_frame *frame, oriel_site *site, site_member **member_p);
 
 #endif

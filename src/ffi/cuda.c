@@ -19,8 +19,8 @@
 
 int64_t oriel_ffi_cuda_site_type_id;
 
-/* Decided when XLA asks, once, what it may do with the handlers: what is captured cannot
- * wait. */
+/* Whether executions wait for their outcome. What is captured cannot wait: so it is decided when
+ * XLA asks what it may do with the handlers. */
 static _Atomic int waits;
 
 static int is_question(xla_frame *frame, uint32_t traits)
@@ -31,7 +31,7 @@ static int is_question(xla_frame *frame, uint32_t traits)
     return frame_answer_metadata(frame, oriel_ffi_cuda_site_type_id, waits ? 0 : traits);
 }
 
-/* One rank's part of one call. */
+/* One execution of a call by one rank. */
 typedef struct cuda_call {
     oriel_site *site;
     site_member *member;
@@ -135,7 +135,7 @@ static oriel_status initialize(const cuda_call *call)
     return oriel_launch_prepare(call->member->group, call->member->rank, &call->op, call->stream);
 }
 
-/* Once in an execution, however often XLA initializes it. */
+/* The members meet once in an execution, however often XLA initializes it. */
 static oriel_status meet(const xla_frame *frame, const cuda_call *call)
 {
     site_member *member = call->member;
@@ -148,7 +148,7 @@ static oriel_status meet(const xla_frame *frame, const cuda_call *call)
     return oriel_borrow_meet(member->group, member->rank, oriel_site_call(call->site));
 }
 
-/* What revoked the comm says itself where that was; a wrong call does not. */
+/* An error that revoked the comm says itself where that was; that of a wrong call does not. */
 static oriel_status say_where(const cuda_call *call, oriel_status st)
 {
     char text[256];
@@ -174,7 +174,7 @@ static void count(oriel_ffi_cost *cost, double seconds)
         cost->longest = seconds;
 }
 
-/* Its buffers are windows of XLA's communicator meanwhile, if XLA lends one. */
+/* The buffers of the call are windows of XLA's communicator meanwhile, if XLA lends one. */
 static oriel_status run_borrowing(const xla_frame *frame, enum stage stage, cuda_call *call)
 {
     nccl_comm lent = NULL;
@@ -231,7 +231,7 @@ void *oriel_ffi_cuda_instantiate(xla_frame *frame)
                : attached_instantiate(frame, &oriel_ffi_cuda_site_type_id);
 }
 
-/* Takes the lock: once in a world, for what does not change in it. */
+/* A member decides once in a world, and takes the lock for that. */
 static oriel_status decide_loan(const xla_frame *frame, oriel_site *site, site_member **member_p)
 {
     oriel_status st;
@@ -244,7 +244,6 @@ static oriel_status decide_loan(const xla_frame *frame, oriel_site *site, site_m
     return st;
 }
 
-/* Asks XLA for what it lends, and does nothing else: see lend.h. */
 static oriel_status prepare(const xla_frame *frame)
 {
     site_member *member;

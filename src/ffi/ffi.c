@@ -9,7 +9,7 @@
 
 int64_t oriel_ffi_site_type_id;
 
-/* Which operation this is, of all that this group has under way. */
+/* The key tells this operation from all others that the group has under way. */
 static oriel_status find_key(const xla_frame *frame, oriel_site *site, site_member *member,
                              oriel_key *key_p)
 {
@@ -32,7 +32,7 @@ static oriel_status copy_here(void *to, const void *from, size_t bytes, void *ar
     return ORIEL_OK;
 }
 
-/* Says whose call it is that is wrong. */
+/* The error of a wrong call names the rank. */
 static oriel_status check(const oriel_group *group, int rank, const oriel_op *op)
 {
     oriel_status st = oriel_op_check(group, rank, op);
@@ -47,7 +47,7 @@ static oriel_status check(const oriel_group *group, int rank, const oriel_op *op
     return oriel_fail(st, "%s on rank %d: %s", kind, rank, text);
 }
 
-/* The call of the frame, whose kernel is the caller's. */
+/* Reads and checks the call of a frame. The caller destroys `op->kernel`, on failure as well. */
 static oriel_status read_call(const xla_frame *frame, const oriel_site *site,
                               const site_member *member, oriel_op *op, oriel_ragged *ragged)
 {
@@ -104,7 +104,7 @@ static xla_error *go_on_later(xla_frame *frame, oriel_engine *engine, oriel_requ
     const xla_api *api = frame->api;
 
     if (error != NULL) {
-        /* No future to be had: block instead. */
+        /* XLA has no future to give: the call blocks instead. */
         oriel_status st = oriel_request_run(request);
         xla_destroy_args destroy = {.struct_size = sizeof destroy, .error = error};
 
@@ -120,8 +120,8 @@ static xla_error *go_on_later(xla_frame *frame, oriel_engine *engine, oriel_requ
     return NULL;
 }
 
-/* The others wait for this rank. What is wrong with a call they see too, unless
- * it is wrong with the numbers that this rank alone was given. */
+/* The others wait for this rank. They see themselves what is wrong with a call, unless it is
+ * wrong with the numbers that this rank alone was given. */
 static void tell_others(const oriel_site *site, const site_member *member, oriel_status status)
 {
     oriel_comm *comm = oriel_attached.comm;
@@ -180,9 +180,10 @@ oriel_status oriel_ffi_kernel(uint64_t hash, const char *name, void (*entry)(voi
     return oriel_kernel_register(hash, name, (oriel_kernel_entry)(void (*)(void))entry);
 }
 
-oriel_status oriel_ffi_op(uint64_t hash, const char *name, oriel_status (*op)(struct oriel_call *))
+oriel_status oriel_ffi_op(uint64_t hash, const char *name,
+                          oriel_status (*function)(struct oriel_call *))
 {
-    return oriel_host_op_register(hash, name, op);
+    return oriel_host_op_register(hash, name, function);
 }
 
 void *oriel_ffi_empty(xla_frame *frame)

@@ -24,6 +24,8 @@
  *   communicates  1: and uses it itself, not for its buffers alone; 0 if absent
  *   values      i64 array, the attributes of a kernel: integers, the bits of doubles,
  *               and for strings the byte in this array where they begin
+ *   said        i64 array, the same in words for errors, eight letters in each; none if
+ *               absent
  * Operands and results have one dtype and are those of the public functions: where
  * these have a block for each member, so does the first dimension. But
  *   kernel             takes any number of operands and results of any dtype
@@ -57,7 +59,7 @@ ORIEL_API void *oriel_ffi_cuda_instantiate(struct xla_frame *frame);
 ORIEL_API void *oriel_ffi_cuda_prepare(struct xla_frame *frame);
 ORIEL_API void *oriel_ffi_cuda_initialize(struct xla_frame *frame);
 ORIEL_API void *oriel_ffi_cuda_execute(struct xla_frame *frame);
-/* The same, which XLA calls in every execution: nothing is captured in graphs. */
+/* The same, which XLA calls in every execution, as it captures no such call in a graph. */
 ORIEL_API void *oriel_ffi_cuda_execute_uncaptured(struct xla_frame *frame);
 /* What they cost the threads that XLA calls them in: how often, seconds in all, the longest;
  * since the last question. */
@@ -88,10 +90,11 @@ ORIEL_API oriel_status oriel_ffi_attach(oriel_comm *comm, const int *ordinals, i
  * if no program has; that of CPUs has told all there is. */
 ORIEL_API oriel_status oriel_ffi_detach(double patience_s);
 
-/* Any thread, at any time: they hold the comm while they look at it, so that none detaches it
- * meanwhile. ORIEL_ERR_INVALID: nothing is attached. The first says what revoked it. */
+/* Any thread may call these at any time: they hold the comm while they look at it, so that nobody
+ * detaches it meanwhile. ORIEL_ERR_INVALID: nothing is attached. The first says what revoked the
+ * comm. */
 ORIEL_API oriel_status oriel_ffi_check(void);
-ORIEL_API oriel_status oriel_ffi_via_check(oriel_via via, oriel_dtype dtype, oriel_redop op);
+ORIEL_API oriel_status oriel_ffi_via_check(oriel_via via, oriel_dtype dtype, oriel_redop redop);
 
 /* Makes a kernel known under a number that is the same on all processes; see
  * ORIEL_ENTRY in oriel/kernel.h. `entry` stays for good. */
@@ -104,7 +107,7 @@ ORIEL_API oriel_status oriel_ffi_cuda_kernel(uint64_t hash, const char *name, co
 /* The same for a host function, on CPUs and GPUs: see oriel/op.h. */
 struct oriel_call;
 ORIEL_API oriel_status oriel_ffi_op(uint64_t hash, const char *name,
-                                    oriel_status (*op)(struct oriel_call *));
+                                    oriel_status (*function)(struct oriel_call *));
 
 /* What runs programs, as errors name it: "jaxlib 0.11.2". */
 ORIEL_API void oriel_ffi_runtime(const char *name);

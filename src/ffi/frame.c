@@ -46,7 +46,7 @@ xla_error *frame_error(const xla_api *api, oriel_status status)
     return api->error_create(&args);
 }
 
-/* Its own text is of no use to a user. */
+/* XLA's own text is of no use to a user. */
 oriel_status frame_refused(const xla_frame *frame, xla_error *error, const char *what)
 {
     xla_destroy_args args = {.struct_size = sizeof args, .error = error};
@@ -67,7 +67,8 @@ static void *find_attr(const xla_frame *frame, const char *name, int type)
     return NULL;
 }
 
-/* Leaves `*value_p` as it is where the attribute is absent and may be so. */
+/* Leaves `*value_p` as it is where an optional attribute is absent: not every kind of call has it.
+ */
 static oriel_status scalar(const xla_frame *frame, const char *name, int optional, int64_t *value_p)
 {
     const xla_scalar *attr = find_attr(frame, name, XLA_ATTR_SCALAR);
@@ -94,7 +95,7 @@ static oriel_status array(const xla_frame *frame, const char *name, int optional
     return ORIEL_OK;
 }
 
-/* No other attribute means anything where this one is of another version. */
+/* The other attributes of another version may mean something else. */
 static oriel_status check_version(const xla_frame *frame)
 {
     int64_t version = 0;

@@ -13,15 +13,15 @@ oriel_status frame_refused(const xla_frame *frame, xla_error *error, const char 
 oriel_status frame_attrs(const xla_frame *frame, site_attrs *attrs_p);
 oriel_status frame_run_id(const xla_frame *frame, int64_t *run_p);
 oriel_status frame_ordinal(const xla_frame *frame, int *ordinal_p);
-/* GPUs alone. */
+/* Frames of GPUs alone have a stream. */
 oriel_status frame_stream(const xla_frame *frame, void **stream_p);
 /* Fills in what `op` of a group of `n` works on; `ragged` is for what it may point to. */
 oriel_status frame_buffers(const xla_frame *frame, int n, oriel_op *op, oriel_ragged *ragged);
-/* The same for a kernel: a call that is the caller's. */
+/* The same for a kernel. The caller destroys the call. */
 oriel_status frame_kernel(const xla_frame *frame, const oriel_site *site, const oriel_group *group,
                           oriel_crew *crew, oriel_kernel_call **call_p);
-/* Barriers and ragged_all_to_all: XLA was told that an operand and a result are one buffer;
- * where it did not follow, they are made so. */
+/* The operands of barriers and of ragged_all_to_all share buffers with results. XLA was told so;
+ * where it did not follow, the operand is copied. */
 typedef oriel_status frame_copy(void *to, const void *from, size_t bytes, void *arg);
 oriel_status frame_aliases(const xla_frame *frame, enum oriel_kind kind, frame_copy *copy,
                            void *arg);

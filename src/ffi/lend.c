@@ -7,9 +7,9 @@
 #include "core/nccl/borrow.h"
 #include "ffi/ffi.h"
 
-/* Of a member in one world. */
+/* What a member knows in one world. */
 enum { UNKNOWN, LENT, NOT_LENT };
-/* XLA's own collectives have the same. */
+/* XLA's own collectives have this one too, and so share the communicator. */
 enum { COMMUNICATION_ID = 0 };
 
 static char runtime[64] = "this jaxlib";
@@ -46,7 +46,7 @@ static xla_communicator_args args_of(const site_loan *loan, size_t bytes)
                                    .id = COMMUNICATION_ID};
 }
 
-/* Why not; NULL: it may be asked for. */
+/* Says why XLA's communicator cannot be had; NULL: it may be asked for. */
 static const char *obstacle(const xla_frame *frame, const oriel_group *group, char *text,
                             size_t len)
 {
@@ -62,7 +62,7 @@ int lend_is_decided(const site_member *member)
     return atomic_load(&member->loan) != UNKNOWN;
 }
 
-/* The same on all members: what they look at is. */
+/* All members of a group decide alike, since what they look at is the same. */
 oriel_status lend_decide(const xla_frame *frame, site_member *member)
 {
     char text[160];
@@ -81,7 +81,7 @@ oriel_status lend_decide(const xla_frame *frame, site_member *member)
     return ORIEL_OK;
 }
 
-/* NULL in `collectives_p`: nothing is lent. */
+/* `*collectives_p` is NULL where nothing is lent to the member. */
 static oriel_status find_lender(const xla_frame *frame, const site_member *member,
                                 const xla_collectives **collectives_p)
 {

@@ -6,18 +6,20 @@
 #include "ffi/frame.h"
 #include "fabric/nccl/library.h"
 
-/* In the prepare stage. */
+/* ---- the prepare stage --------------------------------------------------------------------- */
 
-/* Whether it is decided that XLA lends the member its communicator, or does not. */
+/* Whether the member has decided in this world. */
 int lend_is_decided(const site_member *member);
-/* With the world held, once in it. Where the communicator cannot be had the call goes on without,
+/* The caller holds the world. Where the communicator cannot be had the call goes on without it,
  * unless ORIEL_NCCL_COMM is xla: then it fails with the reason. */
 oriel_status lend_decide(const xla_frame *frame, site_member *member);
 /* Asks XLA for the communicator of the group, which XLA then makes if it has none. */
 oriel_status lend_request(const xla_frame *frame, const oriel_site *site,
                           const site_member *member);
 
-/* In later stages: the communicator, for as long as the stage; NULL: the call goes without. */
+/* ---- later stages -------------------------------------------------------------------------- */
+
+/* The communicator is lent for as long as the stage; NULL: the call goes without it. */
 oriel_status lend_take(const xla_frame *frame, const oriel_site *site, const site_member *member,
                        nccl_comm *comm_p);
 

@@ -21,7 +21,8 @@
 /* XLA:CPU has at most 32 executions in flight; twice that many runs are
  * remembered per device, and the one not used for longest is forgotten. */
 enum { RUNS = 64, SAID_BYTES = 64 };
-/* The ordinals of one process follow each other: so many devices have a row of their own. */
+/* Devices by ordinal. The ordinals of a process follow each other, so that up to this many devices
+ * have a row of their own. */
 enum { ROWS = 1024 };
 
 struct run_count {
@@ -32,7 +33,7 @@ struct run_count {
 
 /* What a site keeps of one device. */
 struct device {
-    site_member member;     /* the first field: callers have its address */
+    site_member member;     /* the first field: oriel_site_count gets its address */
     _Atomic uint64_t world; /* the number of the world that `member` is of */
     int ordinal;
     struct device *next; /* in the same row */
@@ -63,8 +64,8 @@ struct oriel_site {
     int64_t *places;         /* of the ranks, in the program's list of devices */
     xla_replica_group *rows; /* of places */
     site_loan loan;
-    _Atomic uint64_t captured; /* in the world of this number */
-    pthread_mutex_t lock;      /* for whoever adds to what follows, or counts */
+    _Atomic uint64_t captured; /* number of the world; see oriel_site_capture */
+    pthread_mutex_t lock;      /* of all that changes in `devices` */
     struct device *_Atomic devices[ROWS];
 };
 

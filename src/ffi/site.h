@@ -29,10 +29,10 @@ const int64_t *oriel_site_values(const oriel_site *site, int64_t *n_p);
 const char *oriel_site_said(const oriel_site *site);
 /* The list of ranks of the group that `rank` belongs to; NULL: none does. */
 const int *oriel_site_ranks(const oriel_site *site, int rank, int *n_p);
-/* The number of the world in which a graph has captured the call last; 0: none has. */
+/* A site remembers the number of the last world in which a graph captured the call; 0: none. */
 void oriel_site_capture(oriel_site *site, uint64_t world);
 uint64_t oriel_site_captured(const oriel_site *site);
-/* Calls that may borrow XLA's communicators: for which groups. */
+/* The groups whose communicators a call may borrow from XLA. */
 typedef struct site_loan {
     const xla_replica_group *groups;
     size_t num_groups; /* 0: it does not borrow */
@@ -40,7 +40,7 @@ typedef struct site_loan {
 } site_loan;
 const site_loan *oriel_site_loan(const oriel_site *site);
 
-/* One device's part in the call. It is found out once in a world, and stays until the next. */
+/* Which member of the call a device is, in one world. */
 typedef struct site_member {
     oriel_group *group;
     int rank;
@@ -48,10 +48,10 @@ typedef struct site_member {
     _Atomic int loan; /* see lend.c */
     int64_t met;      /* 1 + the last run in which it met the others for a loan; 0: none */
 } site_member;
-/* The member that XLA's device `ordinal` is in the world of this number; NULL: nobody has added it
- * yet. Takes no lock. */
+/* Returns the member that XLA's device `ordinal` is in the world of this number; NULL: nobody has
+ * added it yet. Takes no lock. */
 site_member *oriel_site_member(const oriel_site *site, int ordinal, uint64_t world);
-/* Called with the world held. Where several threads add a member the first one's stays. */
+/* The caller holds the world. Where several threads add a member the first one's stays. */
 oriel_status oriel_site_add_member(oriel_site *site, int ordinal, uint64_t world,
                                    oriel_group *group, int rank, site_member **member_p);
 /* Which call of which program this is, whatever copy of it: equal on all processes. */
