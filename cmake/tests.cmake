@@ -45,7 +45,7 @@ function(oriel_test_register source)
     oriel_test_header(${source} labels labels)
     add_test(NAME ${name} COMMAND ${ARGN})
     set_tests_properties(${name} PROPERTIES
-        LABELS "${labels}" TIMEOUT 120 SKIP_RETURN_CODE 77)
+        LABELS "${labels}" TIMEOUT 600 SKIP_RETURN_CODE 77)
 endfunction()
 
 # tests/fake has what a machine may lack: libraries that programs open at run time, under

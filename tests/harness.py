@@ -16,6 +16,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 LOGS = ROOT / "build" / "test-logs"
 CORES = len(os.sched_getaffinity(0))
+# Seconds for a suite that is made of tests with limits of their own: far more than it takes
+# beside four busy loops.
+PATIENCE = 1800
 
 PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
 
@@ -52,7 +55,7 @@ class Session:
     def which(self, program):
         return shutil.which(program, path=self.env["PATH"])
 
-    def sh(self, *command, timeout=300, **env):
+    def sh(self, *command, timeout=900, **env):
         """Runs a command with its output in the log. Returns its exit status and
         output; past the timeout, 124. Nothing it started outlives it."""
         command = [str(word) for word in command]
@@ -180,7 +183,7 @@ def read_junit(path, name_of):
     return cases
 
 
-def run_ctest(session, suite, preset, *arguments, timeout=300, wrapper=(), **env):
+def run_ctest(session, suite, preset, *arguments, timeout=PATIENCE, wrapper=(), **env):
     """The ctest programs of one build, one case each."""
     error = session.build(preset)
     if error:
@@ -209,7 +212,7 @@ def run_ctest(session, suite, preset, *arguments, timeout=300, wrapper=(), **env
     return cases
 
 
-def run_pytest(session, suite, folder, preset="normal", timeout=300, beside=(), **env):
+def run_pytest(session, suite, folder, preset="normal", timeout=PATIENCE, beside=(), **env):
     """The pytest cases of one folder, against one build of the C programs. The files
     `beside` are run beside the others: those wait while these compute. With full
     counts everything runs alone."""

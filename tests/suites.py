@@ -424,8 +424,8 @@ def suite_gpu(session):
     ]
 
 
-# Tests of the command, which wait for graces and deadlines to end.
-COMMAND_TESTS = ("command", "doctor_gpu", "doctor_job", "launchers", "run")
+# Tests of starts and of the command, which wait for graces and deadlines to end.
+COMMAND_TESTS = ("c_world", "command", "doctor_gpu", "doctor_job", "launchers", "machines", "run")
 # Tests that wait for deadlines more than they compute.
 DEADLINE_TESTS = ("fault_fabric", "kill")
 # Tests that start Python processes and wait for them.
@@ -465,7 +465,7 @@ def run_pytest_asan(session, suite, folder, **keywords):
 
 
 def suite_jax(session):
-    return run_pytest(session, "jax", TESTS / "jax", timeout=900, beside=PROCESS_TESTS)
+    return run_pytest(session, "jax", TESTS / "jax", beside=PROCESS_TESTS)
 
 
 # ---- the wheel -----------------------------------------------------------------
