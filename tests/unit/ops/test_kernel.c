@@ -149,11 +149,11 @@ static void test_failures(void **state)
         const char *says;
     } cases[] = {
         {"copy", copy_entry, 60.0, ORIEL_OK, NULL},
-        {"stuck", stuck_entry, 0.3, ORIEL_ERR_TIMEOUT, "kernel stuck(f32[5]) -> f32[5] on rank"},
-        {"stuck", stuck_entry, 0.3, ORIEL_ERR_TIMEOUT,
-         "rank 1 waits in oriel_wait for signal 9 to reach 3, it is 0, after 0.3 s"},
-        {"xbusy", busy_entry, 0.5, ORIEL_ERR_TIMEOUT,
-         "rank 1 waits in oriel_wait for signal 9 to reach 3, it is 0, after 0.5 s"},
+        /* Long enough for all threads to get a core and say what they wait for. */
+        {"stuck", stuck_entry, 2.0, ORIEL_ERR_TIMEOUT,
+         "(process 0): rank 1 waits in oriel_wait for signal 9 to reach 3, it is 0, after 2.0 s"},
+        {"xbusy", busy_entry, 2.0, ORIEL_ERR_TIMEOUT,
+         "rank 1 waits in oriel_wait for signal 9 to reach 3, it is 0, after 2.0 s"},
         {"bad", bad_rank_entry, 60.0, ORIEL_ERR_INVALID, "kernel bad named rank 77 of 3"},
     };
 
