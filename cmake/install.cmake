@@ -1,6 +1,6 @@
 # Two destinations: a prefix (cmake --install), or the Python package that
 # scikit-build-core makes a wheel of. Both hold the same small tree
-#   include/oriel/*.h  lib/liboriel.so*  lib/pkgconfig/oriel.pc
+#   include/oriel/**.h  lib/liboriel.so*  lib/pkgconfig/oriel.pc
 # and the command, which needs none of it.
 configure_file(cmake/oriel.pc.in oriel.pc @ONLY)
 

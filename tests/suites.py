@@ -539,7 +539,7 @@ def check_contents(wheel):
     wanted = [
         "oriel/lib/liboriel.so",
         "oriel/lib/pkgconfig/oriel.pc",
-        *[f"oriel/include/oriel/{path.name}" for path in (ROOT / "include/oriel").iterdir()],
+        *[f"oriel/{path.relative_to(ROOT)}" for path in (ROOT / "include").rglob("*.h")],
         "/scripts/oriel",
         *[path.relative_to(ROOT / "python").as_posix() for path in modules],
     ]

@@ -44,9 +44,8 @@
 #error "oriel/kernel.h and oriel/oriel.h each have an oriel_barrier: include one in a C file"
 #endif
 
-#include <oriel/kernel_atomics.h> /* oriel_atomic_add, oriel_load and so on */
-#include <oriel/kernel_cuda.h>
-#include <oriel/kernel_types.h>
+#include <oriel/detail/kernel_cuda.h>
+#include <oriel/detail/kernel_types.h>
 
 /* ---- who and how many ---------------------------------------------------------------- */
 
@@ -294,7 +293,7 @@ ORIEL_FN int oriel_wait(oriel_team *team, int slot, uint64_t value)
 #endif
 }
 
-/* ---- by the whole team: copies; reductions are in kernel_reduce.h -------------------------- */
+/* ---- by the whole team: copies -------------------------- */
 
 /* The threads of a team share the work; they order nothing, so a sync, a barrier or a
  * signal after it must say when it is done. */
@@ -343,6 +342,44 @@ ORIEL_FN void oriel_get(const oriel_team *team, int rank, void *dst, const void 
     if (bytes > 0)
         oriel_copy_share(team, dst, oriel_peer_address(team, src, rank), bytes);
 }
+
+/* ---- atomics: on memory of any rank ------------------------------------------------------ */
+
+/* By one thread; T is int32_t, uint32_t, int64_t, uint64_t, and for add float and
+ * double too. System scope. Give back what was there.
+ *   oriel_atomic_add(T *p, T v)            relaxed
+ *   oriel_atomic_exchange(T *p, T v)       acquire and release
+ *   oriel_atomic_cas(T *p, T old, T v)     acquire and release; stores v if *p is old
+ *   oriel_load(T *p)                       acquire
+ *   oriel_store(T *p, T v)                 release */
+#include <oriel/detail/kernel_atomics.h>
+
+/* ---- by the whole team: reductions --------------------------------------------------------- */
+
+/* Elements of 16 bits. oriel_f16_to_float, oriel_f16_from_float and the same for bf16: to nearest,
+ * ties to even; a NaN stays one. */
+typedef struct oriel_f16 {
+    uint16_t bits;
+} oriel_f16;
+typedef struct oriel_bf16 {
+    uint16_t bits;
+} oriel_bf16;
+
+enum { ORIEL_OP_SUM, ORIEL_OP_PROD, ORIEL_OP_MIN, ORIEL_OP_MAX };
+
+/* Reductions of `count` elements of every rank's `src`, in rank order, so that every
+ * rank and every run gets the same bits; f16 and bf16 are combined in float and rounded
+ * once, integers wrap, min and max with a NaN are a NaN. `dst` and `src` point into
+ * buffers of this rank; they may be the same if nobody else reads or writes there.
+ *   oriel_reduce_copy(team, T *dst, const T *src, size_t count, int op)      to this rank
+ *   oriel_reduce_copy_all(team, T *dst, const T *src, size_t count, int op)  to all ranks
+ *   oriel_reduce_rows(team, T *dst, const T *src, size_t rows, size_t cols, int op, then, arg)
+ * the last to this rank, through a function of the author's that changes what is reduced
+ * before it is stored: ORIEL_FN void then(A *values, size_t n, size_t row, size_t col,
+ * const void *arg) has n values of `row`, from `col` on, and must not wait. A is T, float for
+ * 16 bits.
+ * T is float, double, oriel_f16, oriel_bf16, or (u)int8_t to (u)int64_t. */
+#include <oriel/detail/kernel_reduce.h>
 
 /* ---- multicast ------------------------------------------------------------------------- */
 
@@ -411,52 +448,6 @@ ORIEL_FN void oriel_multimem_store(const oriel_team *team, float *pointer, const
     }
 }
 
-/* ---- the way in: what oriel.kernel appends to the author's file --------------------------- */
-
-ORIEL_FN double oriel_real_of(int64_t bits)
-{
-#if defined(__CUDACC__)
-    return __longlong_as_double((long long)bits);
-#else
-    double value;
-    __builtin_memcpy(&value, &bits, sizeof value);
-    return value;
-#endif
-}
-
-#define ORIEL_ARG_BUFFER(T, i)  ((T)team->frame->buffers[i].peers[team->frame->rank])
-#define ORIEL_ARG_INTEGER(T, i) ((T)team->frame->values[i])
-#define ORIEL_ARG_REAL(T, i)    ((T)oriel_real_of(team->frame->values[i]))
-#define ORIEL_ARG_STRING(T, i)  ((const char *)team->frame->values + team->frame->values[i])
-
-#if defined(__CUDACC__)
-/* At most half a multiprocessor for a block: kernels of two comms fit together, as they must
- * if each waits for its peers. */
-#define ORIEL_ENTRY(name, call)                                                                    \
-    extern "C" __global__ void __launch_bounds__(512, 2)                                           \
-        oriel_entry_##name(const __grid_constant__ oriel_frame frame)                              \
-    {                                                                                              \
-        oriel_team self;                                                                           \
-        oriel_team *team = &self;                                                                  \
-        if (oriel_cuda_begin(team, &frame) == 0) {                                                 \
-            call;                                                                                  \
-            oriel_cuda_end(team);                                                                  \
-        }                                                                                          \
-    }
-#else
-#if defined(__cplusplus)
-#define ORIEL_EXTERN extern "C"
-#else
-#define ORIEL_EXTERN extern
-#endif
-#define ORIEL_ENTRY(name, call)                                                                    \
-    ORIEL_EXTERN __attribute__((visibility("default"))) void oriel_entry_##name(oriel_team *);     \
-    ORIEL_EXTERN __attribute__((visibility("default"))) void oriel_entry_##name(oriel_team *team)  \
-    {                                                                                              \
-        call;                                                                                      \
-    }
-#endif
-
-#include <oriel/kernel_reduce.h> /* oriel_reduce_copy */
+#include <oriel/detail/kernel_entry.h>
 
 #endif

@@ -12,7 +12,7 @@
 #ifndef ORIEL_KERNEL_GIN_H
 #define ORIEL_KERNEL_GIN_H
 
-#include <oriel/kernel_cuda.h> /* which includes this one, after what it needs of that */
+#include <oriel/detail/kernel_cuda.h> /* which includes this one, after what it needs of that */
 
 #if defined(__CUDACC__)
 

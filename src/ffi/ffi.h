@@ -97,7 +97,7 @@ ORIEL_API oriel_status oriel_ffi_check(void);
 ORIEL_API oriel_status oriel_ffi_via_check(oriel_via via, oriel_dtype dtype, oriel_redop redop);
 
 /* Makes a kernel known under a number that is the same on all processes; see
- * ORIEL_ENTRY in oriel/kernel.h. `entry` stays for good. */
+ * ORIEL_ENTRY in oriel/detail/kernel_entry.h. `entry` stays for good. */
 ORIEL_API oriel_status oriel_ffi_kernel(uint64_t hash, const char *name, void (*entry)(void *));
 
 /* What GPUs run of a kernel that is known already: a cubin, which is copied. */

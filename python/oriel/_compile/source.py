@@ -84,7 +84,7 @@ class Signature:
         return self.of("integer", "real", "string")
 
     def entry(self):
-        """The way in, for the host and for CUDA: see ORIEL_ENTRY in kernel.h."""
+        """The way in, for the host and for CUDA: see ORIEL_ENTRY in kernel_entry.h."""
         arguments = ["team"] + [self._argument(p) for p in self.parameters]
         return f"ORIEL_ENTRY({self.name}, {self.name}({', '.join(arguments)}))"
 
@@ -146,7 +146,7 @@ def read(path, defines=None, flags=()):
         if not name.isidentifier():
             raise ValueError(f"defines: {name!r} is no name in C")
     signatures = _parse(path, text, dict(defines))
-    headers = sorted((include_folder() / "oriel").glob("kernel*.h"))
+    headers = sorted((include_folder() / "oriel").rglob("*.h"))
     parts = [header.read_bytes() for header in headers]
     parts += [repr((defines, flags)).encode(), *_closure(path, text, _folders(flags))]
     digest = hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in parts)).digest()

@@ -11,7 +11,7 @@
 #include "fabric/cuda/nvtx.h"
 #include "core/world/trace.h"
 #include "fabric/port.h"
-#include "oriel/kernel_types.h"
+#include "oriel/detail/kernel_types.h"
 
 /* Up to MANY_RANKS slots are cheap enough to be large. */
 enum { ALIGN = 1 << 16, REPORT_BYTES = 1 << 10, MANY_RANKS = 8, NCCL_SMS = 32 };

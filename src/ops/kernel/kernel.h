@@ -7,7 +7,7 @@
 
 #include "base/types.h"
 #include "core/memory/arena.h"
-#include "oriel/kernel_types.h"
+#include "oriel/detail/kernel_types.h"
 #include "ops/kernel/crew.h"
 #include "ops/host/request.h"
 

@@ -2,15 +2,8 @@
 #ifndef ORIEL_KERNEL_ATOMICS_H
 #define ORIEL_KERNEL_ATOMICS_H
 
-#include <oriel/kernel_types.h>
+#include <oriel/detail/kernel_types.h>
 
-/* By one thread; T is int32_t, uint32_t, int64_t, uint64_t, and for add float and
- * double too. System scope. Give back what was there.
- *   oriel_atomic_add(T *p, T v)            relaxed
- *   oriel_atomic_exchange(T *p, T v)       acquire and release
- *   oriel_atomic_cas(T *p, T old, T v)     acquire and release; stores v if *p is old
- *   oriel_load(T *p)                       acquire
- *   oriel_store(T *p, T v)                 release */
 #if defined(__CUDACC__)
 
 #define ORIEL_ATOMICS(T, U)                                                                        \

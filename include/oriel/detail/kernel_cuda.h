@@ -2,7 +2,7 @@
 #ifndef ORIEL_KERNEL_CUDA_H
 #define ORIEL_KERNEL_CUDA_H
 
-#include <oriel/kernel_types.h>
+#include <oriel/detail/kernel_types.h>
 
 #if defined(__CUDACC__)
 

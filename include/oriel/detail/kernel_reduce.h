@@ -6,13 +6,6 @@
 
 /* ---- elements of 16 bits ------------------------------------------------------------ */
 
-typedef struct oriel_f16 {
-    uint16_t bits;
-} oriel_f16;
-typedef struct oriel_bf16 {
-    uint16_t bits;
-} oriel_bf16;
-
 ORIEL_FN float oriel_float_of_bits(uint32_t bits)
 {
 #if defined(__CUDACC__)
@@ -86,21 +79,6 @@ ORIEL_FN oriel_f16 oriel_f16_from_float(float value)
 }
 
 /* ---- reductions ---------------------------------------------------------------------- */
-
-enum { ORIEL_OP_SUM, ORIEL_OP_PROD, ORIEL_OP_MIN, ORIEL_OP_MAX };
-
-/* Reductions of `count` elements of every rank's `src`, in rank order, so that every
- * rank and every run gets the same bits; f16 and bf16 are combined in float and rounded
- * once, integers wrap, min and max with a NaN are a NaN. `dst` and `src` point into
- * buffers of this rank; they may be the same if nobody else reads or writes there.
- *   oriel_reduce_copy(team, T *dst, const T *src, size_t count, int op)      to this rank
- *   oriel_reduce_copy_all(team, T *dst, const T *src, size_t count, int op)  to all ranks
- *   oriel_reduce_rows(team, T *dst, const T *src, size_t rows, size_t cols, int op, then, arg)
- * the last to this rank, through a function of the author's that changes what is reduced
- * before it is stored: ORIEL_FN void then(A *values, size_t n, size_t row, size_t col,
- * const void *arg) has n values of `row`, from `col` on, and must not wait. A is T, float for
- * 16 bits.
- * T is float, double, oriel_f16, oriel_bf16, or (u)int8_t to (u)int64_t. */
 
 /* IEEE 754-2019 minimum and maximum: -0 is less than 0. */
 #define ORIEL_LEAST(a, b)                                                                          \
