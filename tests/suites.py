@@ -2,6 +2,7 @@
 takes the session and returns its cases; a tool that is missing is a skip with a
 reason."""
 
+import itertools
 import json
 import platform
 import re
@@ -87,97 +88,48 @@ def suite_docs(session):
     ]
 
 
+# (compiler, language, standard)
+COMPILERS = [
+    ("gcc", "c", "c11"),
+    ("g++", "c++", "c++17"),
+    ("clang", "c", "c11"),
+    ("clang++", "c++", "c++17"),
+]
+
+
 def suite_headers(session):
-    """Each public header alone, in both languages, with both compilers; each
-    inner header alone in the language it is for."""
+    """Each public header alone, and those that a person includes with each other, in both
+    languages, with both compilers; each inner header alone in the language it is for."""
+    headers = [path.relative_to(ROOT / "include") for path in c_files("include")]
+    outer = [path for path in headers if path.parent.name != "detail"]
     cases = []
-    for compiler, language, standard in [
-        ("gcc", "c", "c11"),
-        ("g++", "c++", "c++17"),
-        ("clang", "c", "c11"),
-        ("clang++", "c++", "c++17"),
-    ]:
-        for header in c_files("include", suffixes=(".h",)):
-            case_id = f"headers/{header.name}-{compiler}-{standard}"
-            if not session.which(compiler):
-                cases += missing(case_id, compiler, compiler.replace("clang++", "clang"))
-                continue
-            cases.append(
-                check(
-                    session,
-                    case_id,
-                    compiler,
-                    "-x",
-                    language,
-                    f"-std={standard}",
-                    "-pedantic",
-                    "-Wall",
-                    "-Wextra",
-                    "-Werror",
-                    "-fsyntax-only",
-                    "-I",
-                    ROOT / "include",
-                    header,
-                )
-            )
+    for compiler, language, standard in COMPILERS:
+        if not session.which(compiler):
+            what = f"headers/{compiler}-{standard}"
+            cases += missing(what, compiler, compiler.replace("clang++", "clang"))
+            continue
+        words = (compiler, "-x", language, f"-std={standard}", "-pedantic")
+        for names in [*((path,) for path in headers), *itertools.permutations(outer, 2)]:
+            case_id = f"headers/{'+'.join(map(str, names))}-{compiler}-{standard}"
+            included = [word for name in names for word in ("-include", name)]
+            cases.append(check_syntax(session, case_id, *words, *included, "/dev/null"))
     inner = [
-        check(
+        check_syntax(
             session,
             f"headers/{header.name}",
-            "cc",
-            "-x",
-            "c",
-            "-std=gnu11",
-            "-D_GNU_SOURCE=",
-            "-Wall",
-            "-Wextra",
-            "-Werror",
-            "-Wno-unused-function",
-            "-fsyntax-only",
-            "-I",
-            ROOT / "include",
-            "-I",
-            ROOT / "src",
-            header,
+            *("cc", "-x", "c", "-std=gnu11", "-D_GNU_SOURCE=", "-Wno-unused-function"),
+            *("-I", ROOT / "src", header),
         )
         for header in c_files("src", suffixes=(".h",))
         if is_guarded(header)
     ]
     bad = [case for case in inner if case.outcome == FAILED]
-    return cases + check_both(session) + (bad or [Case("headers/inner", PASSED)])
+    return cases + (bad or [Case("headers/inner", PASSED)])
 
 
-def check_both(session):
-    """kernel.h and oriel.h in one file, in either order: overloads in C++, in C a sentence."""
-    cases = []
-    for names in (("kernel", "oriel"), ("oriel", "kernel")):
-        words = [word for name in names for word in ("-include", f"oriel/{name}.h")]
-        words += ["-I", ROOT / "include", "-fsyntax-only"]
-        cases.append(
-            check(
-                session,
-                f"headers/{'-'.join(names)}-c++17",
-                "g++",
-                "-x",
-                "c++",
-                "-std=c++17",
-                "-Wall",
-                "-Wextra",
-                "-Werror",
-                *words,
-                "/dev/null",
-            )
-        )
-        status, output = session.sh("gcc", "-x", "c", "-std=c11", *words, "/dev/null")
-        said = status != 0 and "each have an oriel_barrier" in output
-        cases.append(
-            Case(
-                f"headers/{'-'.join(names)}-c11",
-                PASSED if said else FAILED,
-                "" if said else last_lines(output, 3),
-            )
-        )
-    return cases
+def check_syntax(session, case_id, compiler, *words):
+    strict = ("-Wall", "-Wextra", "-Werror", "-fsyntax-only", "-I", ROOT / "include")
+    return check(session, case_id, compiler, *strict, *words)
 
 
 def is_guarded(header):

@@ -40,10 +40,6 @@
 #ifndef ORIEL_KERNEL_H
 #define ORIEL_KERNEL_H
 
-#if defined(ORIEL_ORIEL_H) && !defined(__cplusplus)
-#error "oriel/kernel.h and oriel/oriel.h each have an oriel_barrier: include one in a C file"
-#endif
-
 #include <oriel/detail/kernel_cuda.h>
 #include <oriel/detail/kernel_types.h>
 
@@ -233,7 +229,7 @@ ORIEL_FN int oriel_team_sync(oriel_team *team)
 
 /* By all threads of all ranks: waits for them. Everything any of them did before it
  * happens before everything any of them does after it. Release and acquire, system. */
-ORIEL_FN int oriel_barrier(oriel_team *team)
+ORIEL_FN int oriel_barrier_all(oriel_team *team)
 {
 #if defined(__CUDACC__)
     return oriel_cuda_barrier(team);

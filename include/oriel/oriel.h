@@ -17,10 +17,6 @@
 #ifndef ORIEL_ORIEL_H
 #define ORIEL_ORIEL_H
 
-#if defined(ORIEL_KERNEL_H) && !defined(__cplusplus)
-#error "oriel/kernel.h and oriel/oriel.h each have an oriel_barrier: include one in a C file"
-#endif
-
 #include <stddef.h>
 #include <stdint.h>
 

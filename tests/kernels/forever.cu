@@ -3,6 +3,6 @@
 /* Barriers until one fails. */
 ORIEL_KERNEL(forever)(oriel_team *team, const float *x, float *y)
 {
-    while (oriel_barrier(team) == 0)
+    while (oriel_barrier_all(team) == 0)
         y[oriel_thread(team)] = x[0];
 }

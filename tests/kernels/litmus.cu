@@ -14,7 +14,7 @@ ORIEL_FN void clear(oriel_team *team, int64_t *box, int64_t *wrong)
     oriel_for_each (k, team, oriel_count(team, wrong)) {
         wrong[k] = 0;
     }
-    oriel_barrier(team);
+    oriel_barrier_all(team);
 }
 
 ORIEL_FN void await(oriel_team *team, const int64_t *word, int64_t value)
@@ -70,7 +70,7 @@ ORIEL_KERNEL(store_buffering)
         oriel_for_each (i, team, n) {
             box[DATA + i] = x[0] + s;
         }
-        oriel_barrier(team);
+        oriel_barrier_all(team);
         for (int r = 0; r < oriel_size(team); r++) {
             const int64_t *theirs = oriel_peer(team, box, r) + DATA;
             for (size_t i = oriel_thread(team) % 3; i < n; i += 3) {
@@ -78,7 +78,7 @@ ORIEL_KERNEL(store_buffering)
                     oriel_atomic_add(&wrong[0], (int64_t)1);
             }
         }
-        oriel_barrier(team);
+        oriel_barrier_all(team);
     }
 }
 
@@ -136,7 +136,7 @@ ORIEL_KERNEL(atomics)
         if (oriel_atomic_exchange(&home[LOCK], (int64_t)0) != s)
             oriel_atomic_add(&wrong[0], (int64_t)1);
     }
-    oriel_barrier(team);
+    oriel_barrier_all(team);
     heads = home[HEADS];
     if (home[TOTAL] != heads * rounds * (rounds + 1) / 2 || *sum != 0.5 * (double)(heads * rounds))
         oriel_atomic_add(&wrong[0], (int64_t)1);

@@ -123,12 +123,12 @@ ORIEL_KERNEL(barriers)
     for (int64_t s = x[0]; s < x[0] + rounds; s++) {
         write_part(team, out, s);
         oriel_put(team, opposite(team, oriel_rank(team)), box, out, PART * sizeof *box);
-        oriel_barrier(team);
+        oriel_barrier_all(team);
         for (int r = 0; r < oriel_size(team); r++) {
             if (oriel_reaches(team, r))
                 check_part(team, oriel_peer(team, box, r), opposed(team, r), s, &wrong[0]);
         }
-        oriel_barrier(team);
+        oriel_barrier_all(team);
     }
 }
 
@@ -138,7 +138,7 @@ ORIEL_KERNEL(gets)(oriel_team *team, const int64_t *x, int64_t *box, int64_t *wr
     begin(team, wrong);
     for (int64_t s = x[0]; s < x[0] + rounds; s++) {
         write_part(team, box, s);
-        oriel_barrier(team);
+        oriel_barrier_all(team);
         for (int r = 0; r < oriel_size(team); r++) {
             int64_t *into = box + (1 + r) * PART;
 
@@ -149,7 +149,7 @@ ORIEL_KERNEL(gets)(oriel_team *team, const int64_t *x, int64_t *box, int64_t *wr
                 oriel_signal(team, r, 7, (uint64_t)r + 1);
         }
         oriel_wait(team, 7, (uint64_t)((s - x[0] + 1) * oriel_size(team) * (oriel_rank(team) + 1)));
-        oriel_barrier(team);
+        oriel_barrier_all(team);
     }
 }
 

@@ -31,7 +31,7 @@ ORIEL_KERNEL(pass_on)(oriel_team *team, const T *x, T *y, T *z, int32_t hops)
         if (oriel_thread(team) == 0)
             oriel_signal(team, next, 5, 1);
         oriel_wait(team, 5, (uint64_t)i + 1);
-        oriel_barrier(team);
+        oriel_barrier_all(team);
         from = to;
     }
 }

@@ -40,6 +40,6 @@ ORIEL_KERNEL(one_fails)(oriel_team *team, const float *x, float *y)
 ORIEL_KERNEL(lonely_barrier)(oriel_team *team, const float *x, float *y)
 {
     if (oriel_rank(team) == 1)
-        oriel_barrier(team);
+        oriel_barrier_all(team);
     y[0] = x[0];
 }

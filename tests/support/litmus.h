@@ -2,8 +2,6 @@
 #ifndef TESTS_SUPPORT_LITMUS_H
 #define TESTS_SUPPORT_LITMUS_H
 
-#include <stddef.h>
-
 struct oriel_team;
 
 struct litmus {
@@ -15,8 +13,5 @@ struct litmus {
 enum { LITMUS_X = 40, LITMUS_BOX = 200 };
 extern const struct litmus litmus_list[];
 extern const int litmus_count;
-
-/* oriel_count, for who cannot include oriel/kernel.h. */
-size_t litmus_floats(struct oriel_team *team, const float *p);
 
 #endif

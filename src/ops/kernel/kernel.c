@@ -520,7 +520,7 @@ static void kernel_describe(const oriel_request *request, char *out, size_t len)
     else if (waits == 0)
         snprintf(out, len, "rank %d runs on", request->group->ranks[who]);
     else if (waits == 1)
-        snprintf(out, len, "rank %d waits in oriel_barrier", request->group->ranks[who]);
+        snprintf(out, len, "rank %d waits in oriel_barrier_all", request->group->ranks[who]);
     else
         snprintf(
             out, len, "rank %d waits in oriel_wait for signal %d to reach %llu, it is %llu",

@@ -50,7 +50,7 @@ ORIEL_KERNEL(ring)(oriel_team *team, const int32_t *x, int32_t *all, int32_t *go
     if (oriel_thread(team) == 0)
         oriel_signal(team, (int)((me + 1) % ranks), 5, 1);
     oriel_wait(team, 5, 1);
-    oriel_barrier(team);
+    oriel_barrier_all(team);
     oriel_for_each (i, team, n) {
         got[i] = all[(me + 1) % ranks * n + i];
     }

@@ -207,7 +207,7 @@ FAILS = {
     "stray_rank": "kernel stray_rank named rank 3 of 3",
     "stray_slot": "kernel stray_slot named signal 64 of 64",
     "one_fails": "rank 2: kernel one_fails named rank -1 of 3",
-    "lonely_barrier": "rank 1 waits in oriel_barrier, after 0.5 s",
+    "lonely_barrier": "rank 1 waits in oriel_barrier_all, after 0.5 s",
 }
 
 

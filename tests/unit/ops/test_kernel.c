@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include "oriel/kernel.h"
 #include "oriel/op.h"
 #include "support/check.h"
 #include "support/failing_sys.h"
@@ -249,11 +250,11 @@ static void test_empty_buffer(void **state)
     oriel_call call = {.size = 1, .num_operands = 2, .operands = seen};
 
     (void)state;
-    assert_int_equal(litmus_floats(&team, x), COUNT);
+    assert_int_equal(oriel_count(&team, x), COUNT);
     assert_ptr_equal(oriel_call_peer(&call, x + 1, 0), x + 1);
     frame.num_buffers = 1;
     call.num_operands = 1;
-    assert_int_equal(litmus_floats(&team, x), 0);
+    assert_int_equal(oriel_count(&team, x), 0);
     assert_ptr_equal(oriel_call_peer(&call, x, 0), x);
     assert_null(oriel_call_peer(&call, x + 1, 0));
 }
