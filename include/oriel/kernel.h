@@ -183,8 +183,9 @@ ORIEL_FN void *oriel_peer_address(const oriel_team *team, const volatile void *p
     return (char *)buffer->peers[rank] + ((uint64_t)pointer - (uint64_t)buffer->peers[frame->rank]);
 }
 
-/* Whether `rank` has addresses here. On GPUs in a group that spans machines those on others have
- * none: oriel_put, oriel_get, signals and barriers reach them, all else fails the call. */
+/* Whether `rank` has addresses here: all have, but for those on other machines in a kernel with
+ * oriel/experimental/kernel_gin.h. oriel_put, oriel_get, signals and barriers reach those, all else
+ * fails the call. */
 ORIEL_FN int oriel_reaches(const oriel_team *team, int rank)
 {
     return rank >= 0 && rank < team->frame->size && team->frame->boards[rank];
@@ -258,11 +259,13 @@ ORIEL_FN int oriel_signal(oriel_team *team, int rank, int slot, uint64_t value)
         ORIEL_TROUBLE(team, ORIEL_TROUBLE_RANK, rank);
         return 1;
     }
-#if defined(__CUDACC__)
+#if defined(ORIEL_HAS_GIN)
     if (team->frame->gin && team->thread == 0 && oriel_gin_settle(*team))
         return 1;
     if (!team->frame->boards[rank])
         return oriel_gin_add(*team, team->frame->world[rank], (uint32_t)slot, value);
+#endif
+#if defined(__CUDACC__)
     asm volatile("fence.acq_rel.sys; red.release.sys.global.add.u64 [%0], %1;" ::"l"(
                      &team->frame->boards[rank]->signals[slot]),
                  "l"(value)
@@ -280,9 +283,11 @@ ORIEL_FN int oriel_wait(oriel_team *team, int slot, uint64_t value)
 {
     if (oriel_slot_is_wrong(team, slot))
         return 1;
-#if defined(__CUDACC__)
+#if defined(ORIEL_HAS_GIN)
     if (team->frame->gin)
         return oriel_gin_wait(*team, slot, value);
+#endif
+#if defined(__CUDACC__)
     return oriel_cuda_wait(team, &team->frame->boards[team->frame->rank]->signals[slot], value);
 #else
     return team->frame->calls->wait(team, slot, value);
@@ -307,11 +312,10 @@ ORIEL_FN void oriel_copy_share(const oriel_team *team, void *dst, const void *sr
 #endif
 }
 
-/* Copies `bytes` of this rank's memory at `src` to where `rank` has `dst`. Where `rank` is on
- * another machine `src` points into an operand or result, too. */
+/* Copies `bytes` of this rank's memory at `src` to where `rank` has `dst`. */
 ORIEL_FN void oriel_put(const oriel_team *team, int rank, void *dst, const void *src, size_t bytes)
 {
-#if defined(__CUDACC__)
+#if defined(ORIEL_HAS_GIN)
     if (oriel_gin_needed(team, rank)) {
         if (team->thread == 0 && bytes > 0 && oriel_buffer_of(team, dst) &&
             oriel_buffer_of(team, src))
@@ -323,11 +327,10 @@ ORIEL_FN void oriel_put(const oriel_team *team, int rank, void *dst, const void 
         oriel_copy_share(team, oriel_peer_address(team, dst, rank), src, bytes);
 }
 
-/* Copies `bytes` from where `rank` has `src` to this rank's memory at `dst`, which for a rank on
- * another machine is in an operand or result, too. */
+/* Copies `bytes` from where `rank` has `src` to this rank's memory at `dst`. */
 ORIEL_FN void oriel_get(const oriel_team *team, int rank, void *dst, const void *src, size_t bytes)
 {
-#if defined(__CUDACC__)
+#if defined(ORIEL_HAS_GIN)
     if (oriel_gin_needed(team, rank)) {
         if (team->thread == 0 && bytes > 0 && oriel_buffer_of(team, dst) &&
             oriel_buffer_of(team, src))
@@ -376,73 +379,6 @@ enum { ORIEL_OP_SUM, ORIEL_OP_PROD, ORIEL_OP_MIN, ORIEL_OP_MAX };
  * 16 bits.
  * T is float, double, oriel_f16, oriel_bf16, or (u)int8_t to (u)int64_t. */
 #include <oriel/detail/kernel_reduce.h>
-
-/* ---- multicast ------------------------------------------------------------------------- */
-
-/* The one address behind which all ranks' memory at `pointer` is, where the hardware
- * has multicast (sm_90 and NVLink); NULL elsewhere: keep a path without it. Sums taken
- * there have no fixed order, so their bits may differ from run to run. No launcher of this
- * library gives one yet. */
-ORIEL_FN void *oriel_multimem(const oriel_team *team, const volatile void *pointer)
-{
-    const oriel_buffer *buffer = oriel_buffer_of(team, pointer);
-
-    if (!buffer || !buffer->multimem)
-        return (void *)0;
-    return (char *)buffer->multimem +
-           ((uint64_t)pointer - (uint64_t)buffer->peers[team->frame->rank]);
-}
-
-ORIEL_FN int oriel_has_multimem(const oriel_team *team, const volatile void *pointer)
-{
-    return oriel_multimem(team, pointer) != (void *)0;
-}
-
-/* By one thread, at a pointer into an operand or result that is aligned to 16 bytes: the sum
- * of all ranks' four floats there; without multicast, by loads from each, in rank order.
- * Relaxed, system. */
-ORIEL_FN void oriel_multimem_load_sum(const oriel_team *team, const float *pointer, float sums[4])
-{
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-    const void *multimem = oriel_multimem(team, pointer);
-
-    if (multimem) {
-        asm volatile("multimem.ld_reduce.relaxed.sys.global.add.v4.f32 {%0, %1, %2, %3}, [%4];"
-                     : "=f"(sums[0]), "=f"(sums[1]), "=f"(sums[2]), "=f"(sums[3])
-                     : "l"(multimem)
-                     : "memory");
-        return;
-    }
-#endif
-    for (int r = 0; r < team->frame->size; r++) {
-        const volatile float *from = (const volatile float *)oriel_peer_address(team, pointer, r);
-
-        for (int i = 0; i < 4; i++)
-            sums[i] = r == 0 ? from[i] : sums[i] + from[i];
-    }
-}
-
-/* The same for a store on all ranks. */
-ORIEL_FN void oriel_multimem_store(const oriel_team *team, float *pointer, const float values[4])
-{
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-    void *multimem = oriel_multimem(team, pointer);
-
-    if (multimem) {
-        asm volatile(
-            "multimem.st.relaxed.sys.global.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(multimem),
-            "f"(values[0]), "f"(values[1]), "f"(values[2]), "f"(values[3])
-            : "memory");
-        return;
-    }
-#endif
-    for (int r = 0; r < team->frame->size; r++) {
-        volatile float *to = (volatile float *)oriel_peer_address(team, pointer, r);
-
-        for (int i = 0; i < 4; i++)
-            to[i] = values[i];
-    }
-}
 
 #include <oriel/detail/kernel_entry.h>
 

@@ -304,19 +304,14 @@ ORIEL_API oriel_status oriel_all_reduce_on(oriel_group *group, int rank, const v
                                            void *recv, size_t count, oriel_dtype dtype,
                                            oriel_redop op, void *stream);
 
-/* How an all-reduce moves its data. All but ORIEL_VIA_NCCL and the two of multicast give the
- * same bits; those sum in an order of their own. */
+/* How an all-reduce moves its data. */
 typedef enum oriel_via {
-    ORIEL_VIA_AUTO = 0,    /* oriel chooses, as in oriel_all_reduce_on */
-    ORIEL_VIA_PEER,        /* oriel's kernels, on addresses that the driver gives; no NCCL */
-    ORIEL_VIA_NCCL,        /* ncclAllReduce, on a stream of oriel's between two events */
-    ORIEL_VIA_LSA,         /* a kernel that finds its peers in NCCL's window, and meets them in
-                              NCCL's LSA barrier */
-    ORIEL_VIA_SYM_PEER,    /* oriel's kernels, on addresses of an NCCL window */
-    ORIEL_VIA_MULTICAST,   /* NVSwitch sums in a multicast object of oriel's; no NCCL */
-    ORIEL_VIA_SYM_MULTIMEM /* NVSwitch sums in an NCCL window */
+    ORIEL_VIA_AUTO = 0, /* oriel chooses, as in oriel_all_reduce_on */
+    ORIEL_VIA_PEER = 1, /* oriel's kernels, on addresses that the driver gives; no NCCL */
+    ORIEL_VIA_NCCL = 2, /* ncclAllReduce, on a stream of oriel's between two events; it sums in
+                           an order of its own */
+    ORIEL_VIA_COUNT = 7 /* the others: oriel/experimental/ways.h */
 } oriel_via;
-enum { ORIEL_VIA_COUNT = ORIEL_VIA_SYM_MULTIMEM + 1 };
 /* As oriel_all_reduce_on, by the way that is named, which must be the same on all members. One
  * that is not to be had here fails at once with ORIEL_ERR_UNSUPPORTED, and says what is
  * missing. */

@@ -1,5 +1,7 @@
 #include "base/types.h"
 
+#include "oriel/experimental/ways.h"
+
 static const char *const dtypes[ORIEL_DTYPE_COUNT] = {
     [ORIEL_BOOL] = "bool",     [ORIEL_S8] = "s8",
     [ORIEL_S16] = "s16",       [ORIEL_S32] = "s32",

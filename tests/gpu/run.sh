@@ -161,6 +161,7 @@ gin_part() {
     span gin_ops_2x2 4 2 "$build/tests/ops" 1 1
     span gin_stuck 2 1 "$build/tests/gin" "$here/../.." stuck
     span gin_address_2x2 4 2 "$build/tests/gin" "$here/../.." address
+    span gin_plain_2x2 4 2 "$build/tests/gin" "$here/../.." plain
     unset ORIEL_GIN NCCL_RMA_PLUGIN GIN_TEST_DELAY_US
     try gin_one_machine "$build/oriel" run -n 2 -- "$build/tests/gin" "$here/../.." right
 }

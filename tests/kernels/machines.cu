@@ -1,7 +1,7 @@
 /* What holds between machines as within one: puts, gets, signals and barriers, and their order.
  * The second half of the ranks may be on another machine. `box` is memory that others write to,
  * one more PART than there are ranks; `wrong` counts what must not be seen. */
-#include <oriel/kernel.h>
+#include <oriel/experimental/kernel_gin.h>
 
 #ifndef PART
 #define PART 1000

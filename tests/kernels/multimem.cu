@@ -1,4 +1,4 @@
-#include <oriel/kernel.h>
+#include <oriel/experimental/kernel_multimem.h>
 
 /* An all-reduce of one's part, four floats at a time, by multicast where there is one. */
 ORIEL_KERNEL(multimem)(oriel_team *team, const float *x, float *y, int32_t *has)

@@ -1,69 +1,8 @@
-/* How a kernel waits on a GPU: part of oriel/kernel.h. Needs sm_80. */
+/* How a team meets on a GPU, begins and ends: part of oriel/kernel.h. */
 #ifndef ORIEL_KERNEL_CUDA_H
 #define ORIEL_KERNEL_CUDA_H
 
-#include <oriel/detail/kernel_types.h>
-
-#if defined(__CUDACC__)
-
-ORIEL_FN uint64_t oriel_cuda_now(void)
-{
-    uint64_t now;
-
-    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
-    return now;
-}
-
-ORIEL_FN uint64_t oriel_cuda_acquire(const uint64_t *word)
-{
-    uint64_t value;
-
-    asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(word) : "memory");
-    return value;
-}
-
-ORIEL_FN uint32_t oriel_cuda_relaxed(const uint32_t *word)
-{
-    uint32_t value;
-
-    asm volatile("ld.relaxed.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(word) : "memory");
-    return value;
-}
-
-ORIEL_FN void oriel_cuda_trouble(const oriel_frame *frame, int what, int64_t value)
-{
-    uint32_t word = (uint32_t)what | (uint32_t)value << 8;
-
-    atomicCAS_system(frame->error, 0u, word);
-}
-
-/* Whether to give up. The abort word is the host's, far away: it is read last. */
-ORIEL_FN int oriel_cuda_failed(const oriel_team *team)
-{
-    if (oriel_cuda_relaxed(team->frame->error) != 0)
-        return 1;
-    if (oriel_cuda_relaxed(team->frame->gone) != 0 || oriel_cuda_relaxed(team->frame->abort) != 0)
-        oriel_cuda_trouble(team->frame, ORIEL_TROUBLE_ABORT, 0);
-    else if (oriel_cuda_now() - team->started > team->frame->limit_ns)
-        oriel_cuda_trouble(team->frame, ORIEL_TROUBLE_LATE, 0);
-    else
-        return 0;
-    return 1;
-}
-
-/* Until *word >= value, acquire, system; bounded by abort word and deadline. */
-ORIEL_FN int oriel_cuda_wait(const oriel_team *team, const uint64_t *word, uint64_t value)
-{
-    for (uint32_t turn = 0; oriel_cuda_acquire(word) < value; turn++) {
-        if (turn % 64 == 63 && oriel_cuda_failed(team))
-            return 1;
-    }
-    return 0;
-}
-
-#endif
-
-#include <oriel/kernel_gin.h>
+#include <oriel/detail/kernel_wait.h>
 
 #if defined(__CUDACC__)
 
@@ -76,8 +15,10 @@ ORIEL_FN int oriel_cuda_sync(const oriel_team *team)
     uint64_t blocks = (uint64_t)gridDim.x;
     int failed = 0;
 
+#if defined(ORIEL_HAS_GIN)
     if (team->frame->gin && team->thread == 0)
         failed = oriel_gin_settle(*team);
+#endif
     __syncthreads();
     if (threadIdx.x == 0 && blocks > 1) {
         unsigned long long *count = (unsigned long long *)team->frame->sync;
@@ -93,26 +34,34 @@ ORIEL_FN int oriel_cuda_sync(const oriel_team *team)
     return __syncthreads_or(failed);
 }
 
-/* The first block's threads tell one rank each, and wait for one each. */
-ORIEL_FN int oriel_cuda_barrier(oriel_team *team)
+/* By the first block: its threads tell one rank each, and wait for one each. */
+ORIEL_FN int oriel_cuda_meet(const oriel_team *team)
 {
     const oriel_frame *frame = team->frame;
+    uint64_t *mine = oriel_arrivals(frame->boards[frame->rank]);
+    int failed = 0;
+
+#if defined(ORIEL_HAS_GIN)
+    if (frame->gin)
+        return oriel_gin_meet(*team);
+#endif
+    for (uint32_t r = threadIdx.x; r < (uint32_t)frame->size; r += blockDim.x)
+        asm volatile("fence.acq_rel.sys; st.release.sys.global.u64 [%0], %1;" ::"l"(
+                         oriel_arrivals(frame->boards[r]) + frame->rank),
+                     "l"(team->epoch)
+                     : "memory");
+    for (uint32_t r = threadIdx.x; r < (uint32_t)frame->size; r += blockDim.x)
+        failed |= oriel_cuda_wait(team, mine + r, team->epoch);
+    return failed;
+}
+
+ORIEL_FN int oriel_cuda_barrier(oriel_team *team)
+{
     int failed = oriel_cuda_sync(team);
 
     team->epoch++;
-    if (blockIdx.x == 0 && frame->gin) {
-        failed |= oriel_gin_meet(*team);
-        __threadfence_system();
-    } else if (blockIdx.x == 0) {
-        uint64_t *mine = oriel_arrivals(frame->boards[frame->rank]);
-
-        for (uint32_t r = threadIdx.x; r < (uint32_t)frame->size; r += blockDim.x)
-            asm volatile("fence.acq_rel.sys; st.release.sys.global.u64 [%0], %1;" ::"l"(
-                             oriel_arrivals(frame->boards[r]) + frame->rank),
-                         "l"(team->epoch)
-                         : "memory");
-        for (uint32_t r = threadIdx.x; r < (uint32_t)frame->size; r += blockDim.x)
-            failed |= oriel_cuda_wait(team, mine + r, team->epoch);
+    if (blockIdx.x == 0) {
+        failed |= oriel_cuda_meet(team);
         /* What this thread has acquired its block gets by __syncthreads, the others by
          * the sync below. */
         __threadfence_system();
@@ -175,6 +124,12 @@ ORIEL_FN int oriel_cuda_begin(oriel_team *team, const oriel_frame *frame)
     team->reductions = 0;
     if (!staged || staged == ORIEL_NOT_MET)
         return staged == ORIEL_NOT_MET;
+#if !defined(ORIEL_HAS_GIN)
+    if (frame->gin) {
+        oriel_cuda_trouble(frame, ORIEL_TROUBLE_SPAN, 0);
+        return 1;
+    }
+#endif
     oriel_cuda_stage(*team, 0, frame->num_operands, 1);
     return oriel_cuda_barrier(team);
 }
@@ -187,8 +142,10 @@ ORIEL_FN void oriel_cuda_end(oriel_team *team)
 
     if (*frame->staged && !oriel_cuda_barrier(team))
         oriel_cuda_stage(*team, frame->num_operands, frame->num_buffers, 0);
+#if defined(ORIEL_HAS_GIN)
     if (frame->gin)
         oriel_gin_end(team);
+#endif
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif

@@ -65,33 +65,9 @@ enum {
     ORIEL_TROUBLE_POINTER, /* a pointer into no operand or result */
     ORIEL_TROUBLE_RANK,    /* no such rank */
     ORIEL_TROUBLE_SLOT,    /* no such signal */
-    ORIEL_TROUBLE_REACH    /* a rank of another machine, by address */
+    ORIEL_TROUBLE_REACH,   /* a rank of another machine, by address */
+    ORIEL_TROUBLE_SPAN     /* a group that spans machines, by a kernel without kernel_gin.h */
 };
-
-/* CUDA: how a rank reaches those of other machines, over NCCL's GIN, see kernel_gin.h. It lies
- * ORIEL_GIN_AT bytes behind the rank's board; ranks are those of the world. Kept from call to
- * call; all counts begin with 0. */
-enum { ORIEL_GIN_AT = (4 << 20) - (64 << 10), ORIEL_GIN_RANKS = 64 };
-/* Signals of NCCL's: those of kernels, then one for each rank, which counts barriers. */
-enum { ORIEL_GIN_SIGNALS = ORIEL_SIGNALS + ORIEL_GIN_RANKS };
-
-typedef struct oriel_gin {
-    /* NCCL's queues to each rank, which a thread on the host empties. */
-    uint64_t (*queues)[16];
-    uint32_t *posted;        /* [ranks]: entries so far ... */
-    const uint32_t *done;    /* ... and of those that have been done */
-    const uint64_t *signals; /* of this rank, ORIEL_GIN_SIGNALS of them; they are never reset */
-    uint32_t queue_size, self;
-    uint64_t window, window_at; /* NCCL's name for the memory; the board's place in it, on all */
-    /* By this rank alone. */
-    uint64_t dirty;                    /* thread 0: bit of each rank with puts under way */
-    uint64_t asked[ORIEL_GIN_RANKS];   /* thread 0: so often to settle what went to a rank */
-    uint64_t met[ORIEL_GIN_RANKS];     /* barriers with a rank */
-    uint64_t before[ORIEL_SIGNALS];    /* what signals have come to before this call */
-    uint64_t come[ORIEL_GIN_RANKS];    /* barriers of ranks of this machine, by them ... */
-    uint64_t settled[ORIEL_GIN_RANKS]; /* ... and what others asked for, by the network */
-    uint64_t seen[ORIEL_GIN_RANKS];    /* copies of others' `settled`, by the network */
-} oriel_gin;
 
 /* One rank's part in one call. */
 typedef struct oriel_frame {
@@ -114,7 +90,7 @@ typedef struct oriel_frame {
     const oriel_team_calls *calls;
     void *inner;
     /* CUDA, groups that span machines: ranks on others have NULL for boards and buffers */
-    oriel_gin *gin;        /* NULL: there are none */
+    struct oriel_gin *gin; /* NULL: there are none */
     const uint16_t *world; /* [size]: who the ranks are */
 } oriel_frame;
 

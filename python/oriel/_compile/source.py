@@ -43,6 +43,7 @@ RESERVED = ("axis_name", "out", "replicated")
 _KERNEL = re.compile(r"\bORIEL_KERNEL\s*\(\s*(\w*)\s*\)\s*\(")
 _PARAMETER = re.compile(r"(?:(const)\s+)?(\w+)\s*(?:(\*)\s*|\s)(?:const\s+)?(\w+)")
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"\n]+)"', re.M)
+_HEADER = re.compile(r"^[ \t]*#[ \t]*include[ \t]*<(oriel/(?:experimental/)?kernel\w*\.h)>", re.M)
 _NO_CODE = re.compile(
     r"""//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'"""
     r"""|^[ \t]*\#(?:\\\n|[^\n])*""",
@@ -102,6 +103,7 @@ class Source:
     defines: tuple  # (name, value), ...
     flags: tuple  # more words for the C compiler
     signatures: tuple
+    headers: tuple  # of oriel's, for kernels, as the author includes them
     digest: bytes  # of everything the author wrote: equal on all processes
 
     def number(self, signature):
@@ -111,8 +113,8 @@ class Source:
 
     def unit(self):
         """What a compiler is given: the author's file, and the ways in. What the caller
-        defines comes after the header, which may use the same names."""
-        lines = ["#include <oriel/kernel.h>"]
+        defines comes after oriel's headers, which may use the same names."""
+        lines = [f"#include <{name}>" for name in (*self.headers, "oriel/kernel.h")]
         lines += [f"#define {name} {value}" for name, value in self.defines]
         lines += [f'#include "{self.path}"', '#line 1 "(the way in that oriel generates)"']
         return "\n".join([*lines, *(s.entry() for s in self.signatures), ""])
@@ -148,9 +150,11 @@ def read(path, defines=None, flags=()):
     signatures = _parse(path, text, dict(defines))
     headers = sorted((include_folder() / "oriel").rglob("*.h"))
     parts = [header.read_bytes() for header in headers]
-    parts += [repr((defines, flags)).encode(), *_closure(path, text, _folders(flags))]
+    files = _closure(path, text, _folders(flags))
+    parts += [repr((defines, flags)).encode(), *(text.encode() for text in files)]
     digest = hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in parts)).digest()
-    return Source(path, defines, flags, signatures, digest)
+    named = tuple(name for text in files for name in _HEADER.findall(text))
+    return Source(path, defines, flags, signatures, named, digest)
 
 
 def _folders(flags):
@@ -162,16 +166,15 @@ def _folders(flags):
 
 def _closure(path, text, folders):
     """The file and what it includes with quotes, each once."""
-    seen, todo = {path: text.encode()}, [(path, text)]
+    seen, todo = {path: text}, [(path, text)]
     while todo:
         where, text = todo.pop()
         for name in _INCLUDE.findall(text):
             places = ((folder / name).resolve() for folder in (where.parent, *folders))
             other = next(filter(pathlib.Path.is_file, places), None)
             if other is not None and other not in seen:
-                text_of = other.read_text(errors="replace")
-                seen[other] = text_of.encode()
-                todo.append((other, text_of))
+                seen[other] = other.read_text(errors="replace")
+                todo.append((other, seen[other]))
     return seen.values()
 
 

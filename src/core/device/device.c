@@ -456,6 +456,11 @@ static void describe_kernel(const device_report *report, double timeout, char *o
             "signals and barriers reach it",
             value);
         break;
+    case ORIEL_TROUBLE_SPAN:
+        snprintf(out, len,
+                 "is on a group that spans machines: it must include "
+                 "oriel/experimental/kernel_gin.h");
+        break;
     case ORIEL_TROUBLE_RANK:
         snprintf(out, len, "named rank %lld of %u", value, report->mine.n);
         break;

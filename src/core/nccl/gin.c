@@ -6,7 +6,7 @@
 #include "base/log.h"
 #include "base/sys.h"
 #include "fabric/nccl/gin.h"
-#include "oriel/detail/kernel_types.h"
+#include "oriel/experimental/gin_types.h"
 
 _Static_assert((int)ORIEL_GIN_RANKS >= (int)DEVICE_RANKS, "a place for each rank");
 _Static_assert(sizeof(oriel_gin) <= 64 << 10, "it has room behind the frames");

@@ -88,7 +88,7 @@ typedef struct nccl_properties {
 typedef struct nccl_gin_proxy {
     int ranks;
     unsigned queue_size; /* a power of 2 */
-    cu_ptr queues;       /* [ranks][queue_size], each of 128 bytes: see oriel/kernel_gin.h */
+    cu_ptr queues;       /* [ranks][queue_size], each of 128 bytes: see kernel_gin.h */
     cu_ptr posted;       /* [ranks]: how many, counted by kernels ... */
     cu_ptr taken;        /* ... and of those that have been done, by the host */
     cu_ptr counters, signals;

@@ -16,6 +16,7 @@
 #include "core/device/device.h"
 #include "ops/cuda/launch.h"
 #include "ops/reduce/reduce.h"
+#include "oriel/experimental/gin_types.h"
 
 /* The arena: a device_arena, frames, an oriel_gin, then buffers. */
 enum { FRAMES_AT = 4096, BUFFERS_AT = 4 << 20, LINE = 256 };

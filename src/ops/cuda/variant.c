@@ -4,6 +4,7 @@
 #include "core/nccl/borrow.h"
 #include "core/nccl/via.h"
 #include "ops/reduce/reduce.h"
+#include "oriel/experimental/ways.h"
 
 /* ---- what multimem can do ----------------------------------------------------------------- */
 

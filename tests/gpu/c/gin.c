@@ -1,5 +1,5 @@
-/* Kernels of one's own between machines: gin ROOT right | stuck | address | refused WORDS, under
- * `oriel run` with processes that count as machines (as_machines.sh), ORIEL_GIN=1 and
+/* Kernels of one's own between machines: gin ROOT right | stuck | address | plain | refused WORDS,
+ * under `oriel run` with processes that count as machines (as_machines.sh), ORIEL_GIN=1 and
  * NCCL_RMA_PLUGIN naming tests/fake/gin.c as it was built. ROOT is the source tree. What is right
  * there is so within a machine, too. */
 #include <math.h>
@@ -32,12 +32,12 @@ static void entry(oriel_team *team)
     (void)team; /* for CPUs */
 }
 
-static size_t write_source(const char *root, char *text, size_t len)
+/* Plain: as by an author who has included kernel.h alone. */
+static size_t write_source(const char *root, int plain, char *text, size_t len)
 {
-    size_t used = (size_t)snprintf(text, len,
-                                   "#include <oriel/kernel.h>\n"
-                                   "#include \"%s/tests/kernels/machines.cu\"\n",
-                                   root);
+    size_t used = (size_t)snprintf(
+        text, len, "%s#include \"%s/tests/kernels/machines.cu\"\n",
+        plain ? "#define ORIEL_KERNEL_GIN_H\n#include <oriel/kernel.h>\n" : "", root);
 
     for (int i = 0; i < HEAT; i++)
         used += (size_t)snprintf(text + used, len - used,
@@ -53,13 +53,13 @@ static size_t write_source(const char *root, char *text, size_t len)
                       "ORIEL_ARG_INTEGER(int64_t, 1), ORIEL_ARG_REAL(float, 2)))\n");
 }
 
-static void compile(const char *root)
+static void compile(const char *root, int plain)
 {
     char text[4096];
     size_t bytes;
     void *out;
 
-    write_source(root, text, sizeof text);
+    write_source(root, plain, text, sizeof text);
     out = gpu_cubin(text, "machines.cu", root, &bytes);
     for (int i = 0; i < KERNELS; i++) {
         CHECK_OK(oriel_kernel_register((uint64_t)i + 1, names[i], entry));
@@ -210,6 +210,8 @@ static void check_failure(const struct part *part, int kernel)
     CHECK_IS(ORIEL_ERR_REVOKED, oriel_comm_check(part->group->comm));
     if (kernel == STUCK)
         check_says("stuck", "did not end within 3.0 s", NULL);
+    else if (kernel == PASSING)
+        check_says("passing", "is on a group that spans machines", "kernel_gin.h", NULL);
     else
         check_says("address", "on rank 0 addressed memory of rank", "on another machine", NULL);
     gpu_get(box, part->box, BOX * sizeof *box);
@@ -239,21 +241,24 @@ static void body(oriel_comm *comm, int rank, void *arg)
         check_says("passing on a group", "spans machines", words, NULL);
         printf("row refused ok: %s\n", oriel_last_error());
     } else {
-        check_failure(&part, strcmp(how, "stuck") == 0 ? STUCK : ADDRESS);
+        check_failure(&part, strcmp(how, "stuck") == 0   ? STUCK
+                             : strcmp(how, "plain") == 0 ? PASSING
+                                                         : ADDRESS);
     }
 }
 
 int main(int argc, char **argv)
 {
     oriel_comm *comm;
-    int fails;
+    int plain, fails;
 
-    CHECK(argc > 2, "gin ROOT right | stuck | address | refused WORDS");
+    CHECK(argc > 2, "gin ROOT right | stuck | address | plain | refused WORDS");
     how = argv[2];
     words = argc > 3 ? argv[3] : "";
-    fails = strcmp(how, "stuck") == 0 || strcmp(how, "address") == 0;
+    plain = strcmp(how, "plain") == 0;
+    fails = strcmp(how, "stuck") == 0 || strcmp(how, "address") == 0 || plain;
     gpu_open();
-    compile(argv[1]);
+    compile(argv[1], plain);
     comm = gpu_comm(1, fails ? LATE_S : 20.0);
     ranks_run(comm, body, NULL);
     if (fails)

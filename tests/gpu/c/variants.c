@@ -10,6 +10,7 @@
 #include "base/sys.h"
 #include "core/device/device.h"
 #include "ops/op.h"
+#include "oriel/experimental/ways.h"
 #include "support/check.h"
 #include "support/gpu/gpu.h"
 #include "support/process.h"

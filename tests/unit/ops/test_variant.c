@@ -10,6 +10,7 @@
 
 #include "core/world/trace.h"
 #include "ops/cuda/variant.h"
+#include "oriel/experimental/ways.h"
 #include "support/ranks.h"
 
 #define HEAP     0x7f0000000000ull

@@ -1,4 +1,8 @@
-/* How a kernel reaches ranks of other machines, over NCCL's GIN: part of oriel/kernel.h.
+/* EXPERIMENTAL, may change or go: a kernel that includes this, before oriel/kernel.h, reaches ranks
+ * of other machines from a GPU, over NCCL's GIN. oriel_put, oriel_get, oriel_signal, oriel_wait and
+ * oriel_barrier_all take such ranks then; what is put, and where a get puts it, lies in operands or
+ * results. "Between machines" in docs/kernels.md is the guide. It has run with a network of the
+ * tests' own in the place of a NIC, and on no NIC.
  *
  * What is to be done is written into NCCL's queue to a rank, from which a thread on the host
  * gives it to the NIC, in order. NCCL promises little of the order in which it is done: a strong
@@ -12,9 +16,15 @@
 #ifndef ORIEL_KERNEL_GIN_H
 #define ORIEL_KERNEL_GIN_H
 
-#include <oriel/detail/kernel_cuda.h> /* which includes this one, after what it needs of that */
-
 #if defined(__CUDACC__)
+
+#if defined(ORIEL_KERNEL_H)
+#error "include oriel/experimental/kernel_gin.h before oriel/kernel.h, whose calls it extends"
+#endif
+#define ORIEL_HAS_GIN 1
+
+#include <oriel/detail/kernel_wait.h>
+#include <oriel/experimental/gin_types.h>
 
 /* Out of line, since they would cost kernels within a machine registers; and the team by value,
  * which stays in registers then. */
@@ -259,5 +269,7 @@ ORIEL_FN void oriel_gin_end(const oriel_team *team)
 }
 
 #endif
+
+#include <oriel/kernel.h>
 
 #endif
