@@ -14,7 +14,7 @@ if(NOT commit)
 endif()
 set(text "#include <oriel/oriel.h>
 
-const char *oriel_commit(void)
+const char *oriel_build_commit(void)
 {
     return \"${commit}\";
 }

@@ -65,7 +65,7 @@ static void print_build(void)
     printf("oriel %s\n\n", oriel_version());
     printf("compiler    %s, for %s\n", compiler(), architecture());
     printf("flags       %s\n", ORIEL_BUILD_FLAGS);
-    printf("commit      %s\n", oriel_commit());
+    printf("commit      %s\n", oriel_build_commit());
 }
 
 int oriel_launcher_describe(char *text, size_t bytes)

@@ -84,7 +84,7 @@ typedef struct oriel_request oriel_request;
 ORIEL_API const char *oriel_version(void);
 /* What the library was built from, as `git describe` has it, with -dirty where files had been
  * changed; "unknown" outside a repository. */
-ORIEL_API const char *oriel_commit(void);
+ORIEL_API const char *oriel_build_commit(void);
 ORIEL_API const char *oriel_status_name(oriel_status status);
 /* The calling thread's last failure as one sentence; "" when there was none.
  * Valid until the thread's next failing call. */

@@ -103,7 +103,7 @@ _INT = ctypes.c_int
 # name: (result, arguments)
 _PROTOTYPES = {
     "oriel_version": (ctypes.c_char_p, ()),
-    "oriel_commit": (ctypes.c_char_p, ()),
+    "oriel_build_commit": (ctypes.c_char_p, ()),
     "oriel_status_name": (ctypes.c_char_p, (_INT,)),
     "oriel_last_error": (ctypes.c_char_p, ()),
     "oriel_option_get": (_INT, (_INT, ctypes.POINTER(_Option))),
@@ -190,4 +190,4 @@ def version():
 
 def commit():
     """What the loaded library was built from."""
-    return load().oriel_commit().decode()
+    return load().oriel_build_commit().decode()
