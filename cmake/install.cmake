@@ -7,7 +7,7 @@ configure_file(cmake/oriel.pc.in oriel.pc @ONLY)
 if(SKBUILD)
     # A wheel holds no symbolic links: the library lies there under the name
     # programs are linked with and the name they load.
-    foreach(name liboriel.so liboriel.so.${PROJECT_VERSION_MAJOR})
+    foreach(name liboriel.so liboriel.so.${abi})
         install(PROGRAMS $<TARGET_FILE:oriel> DESTINATION oriel/lib RENAME ${name})
     endforeach()
     set(under oriel/)

@@ -18,18 +18,18 @@ typedef struct oriel_store_server oriel_store_server;
 /* Local: binds, listens and serves from a thread of its own. `address` may be
  * NULL (a fresh abstract Unix socket) or end in ":0" (a free TCP port). TCP
  * without a secret is refused. */
-ORIEL_API oriel_status oriel_store_server_create(const char *address, const char *secret,
-                                                 oriel_store_server **server_p);
+oriel_status oriel_store_server_create(const char *address, const char *secret,
+                                       oriel_store_server **server_p);
 /* The address clients connect to. */
-ORIEL_API const char *oriel_store_server_address(const oriel_store_server *server);
+const char *oriel_store_server_address(const oriel_store_server *server);
 /* Waits at most `linger_s` seconds until every client has closed, then ends. */
-ORIEL_API void oriel_store_server_destroy(oriel_store_server *server, double linger_s);
+void oriel_store_server_destroy(oriel_store_server *server, double linger_s);
 
 /* Local: connects, retrying until `timeout_s` has passed (process 0 may be
  * late), and fills `store_p`. */
-ORIEL_API oriel_status oriel_store_connect(const char *address, const char *secret,
-                                           double timeout_s, oriel_store *store_p);
-ORIEL_API void oriel_store_disconnect(oriel_store *store);
+oriel_status oriel_store_connect(const char *address, const char *secret, double timeout_s,
+                                 oriel_store *store_p);
+void oriel_store_disconnect(oriel_store *store);
 
 /* Local: one try to connect to whoever listens at `address` and to prove the secret to each
  * other as with a store; the socket is the caller's, and non-blocking. */
