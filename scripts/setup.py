@@ -29,6 +29,7 @@ STAMPS = ROOT / ".setup"
 TOOLS = ["cmake", "ninja"]
 SOURCES = [
     "CMakeLists.txt",
+    "LICENSE",
     "pyproject.toml",
     "README.md",
     "cmake",
