@@ -1,6 +1,7 @@
 /* labels: valgrind-soak */
 /* processes: 2 */
-/* Each way to copy the data of large operations: copies [local ranks] [calls] [1: nobody may read another's memory] */
+/* Each way to copy the data of large operations: copies [local ranks] [calls] [1: nobody may read
+ * another's memory] */
 #include "base/sys.h"
 #include "core/world/comm.h"
 #include "support/check.h"

@@ -114,7 +114,8 @@ static void alone(oriel_comm *comm, int rank)
 
         if (!first)
             CHECK_OK(oriel_barrier(meeting, rank));
-        CHECK_OK(permute(world, rank, LEFT_OUT, world->facts.place + 1 + turn, turn % 3 == 0, turn));
+        CHECK_OK(
+            permute(world, rank, LEFT_OUT, world->facts.place + 1 + turn, turn % 3 == 0, turn));
         if (first)
             CHECK_OK(oriel_barrier(meeting, rank));
     }
@@ -160,8 +161,8 @@ int main(int argc, char **argv)
     world = oriel_comm_world(comm);
     rank = oriel_comm_first_rank(comm);
     CHECK_OK(oriel_barrier(world, rank)); /* the next calls have a lane */
-    CHECK(comm->oversubscribed && oriel_choose_rows(&world->facts) > world->facts.place, "room %zu, at most %zu", world->facts.place,
-          oriel_choose_rows(&world->facts));
+    CHECK(comm->oversubscribed && oriel_choose_rows(&world->facts) > world->facts.place,
+          "room %zu, at most %zu", world->facts.place, oriel_choose_rows(&world->facts));
     if (strcmp(how, "plain") == 0) {
         all_shapes(world, rank, (unsigned)process_argument(argc, argv, 1, 1));
         alone(comm, rank);
