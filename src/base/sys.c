@@ -479,11 +479,6 @@ int oriel_thread_id(void)
     return (int)syscall(SYS_gettid);
 }
 
-int oriel_cpu_now(void)
-{
-    return sched_getcpu();
-}
-
 void oriel_cpu_visit(int nth)
 {
     cpu_set_t all, one;

@@ -81,8 +81,6 @@ void oriel_cpus(uint64_t cpus[CPU_WORDS]);
 int oriel_cpu_count(void);
 /* Of the calling thread, as the system has it. */
 int oriel_thread_id(void);
-/* The one it runs on now; -1: unknown. */
-int oriel_cpu_now(void);
 /* Moves the thread to the nth of them, and lets it go again: there it stays until
  * the scheduler has a reason to move it. */
 void oriel_cpu_visit(int nth);

@@ -48,7 +48,6 @@ typedef struct heap_proc {
     int32_t machine;             /* what stands here of processes of another comes by its bridge */
     _Atomic uint64_t round_vote; /* see register_nccl.c */
     _Atomic uint32_t reads;      /* it can read the memory of all others, see reads.c */
-    _Atomic uint32_t core;       /* 1 + where it last waited, 0: nowhere yet; see spread.c */
     uint64_t token_at;           /* where others find `token` in its memory */
     uint64_t token;
     oriel_ticket ticket;          /* processes of GPUs: where their segments are to be had */

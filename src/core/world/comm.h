@@ -73,11 +73,8 @@ struct oriel_comm {
     int joined;         /* holds its life lock: the entry of this process is its own */
     int injects;        /* the fabric wants to see every operation */
     int oversubscribed; /* more ranks than cores: yield instead of pausing */
-    int spreads;        /* cores of which it keeps to an even share, or 0: see spread.c */
-    _Atomic unsigned spread_waits;
-    _Atomic double spread_at; /* when it next looks at that */
-    int apart;                /* cores may share no cache */
-    size_t cache;             /* bytes of the cache that they share otherwise */
+    int apart;          /* cores may share no cache */
+    size_t cache;       /* bytes of the cache that they share otherwise */
     double timeout;
     double warn_after;
     double spin;
@@ -243,13 +240,6 @@ int oriel_group_reads(const oriel_group *group);
 void oriel_spread_show(oriel_comm *comm);
 /* Local, once all have: finds out whether cores are shared, and takes one. */
 void oriel_spread_begin(oriel_comm *comm);
-/* Local and cheap, for a thread that waits for others: leaves a core that has more
- * processes than another. */
-void oriel_spread_keep(oriel_comm *comm);
-/* Whether a process and this one were last seen on one core: a guess. */
-int oriel_spread_together(const oriel_comm *comm, int process);
-/* Which of the cores it should go to then, as the nth of them; -1: it stays. */
-int oriel_spread_target(const oriel_comm *comm);
 
 /* ---- bootstrap (bootstrap.c) ----------------------------------------------- */
 
