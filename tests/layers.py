@@ -1,21 +1,59 @@
-"""Fails on code that reaches against the layers.
+"""Fails on code that reaches against the rooms.
 
-    src/base <- src/fabric <- src/core <- src/ops <- src/ffi
-
-A file includes only its own layer and those below it. No fabric names another;
-only src/fabric/fabrics.c names them all. tools/ uses the public header, base
-and core. Names of XLA stand in src/ffi alone. Python uses what the library
-exports and nothing else. Comments may speak of anything.
+SEES is the whole truth about who may include whom: a room, a folder of src, sees
+itself, base, the public headers and what its row names. A file declares functions
+and data of its own room alone: whoever wants another's includes its header. No fabric
+names another; only src/fabric/fabrics.c names them all. Names of XLA stand in src/ffi
+alone. Python uses what the library exports and nothing else. Comments may speak of
+anything.
 """
 
 import re
 import sys
 from pathlib import Path
 
-LAYERS = ["base", "fabric", "core", "ops", "ffi"]
-TOOLS_MAY_USE = ["base", "core", "fabric/cuda"]
+WORLD = ["fabric", "core/heap", "core/world"]
+CORE = [
+    "core/heap",
+    "core/world",
+    "core/store",
+    "core/protocol",
+    "core/memory",
+    "core/machines",
+    "core/device",
+    "core/nccl",
+]
+OPS = ["ops", "ops/host", "ops/reduce", "ops/kernel", "ops/cuda"]
+LIBRARIES = ["fabric/cuda", "fabric/nccl"]
+
+SEES = {
+    "base": [],
+    "fabric": [],
+    "fabric/cuda": [],
+    "fabric/nccl": ["fabric/cuda"],
+    "core/store": [],
+    "core/heap": ["fabric"],
+    "core/world": ["fabric", "core/heap", "core/store", *LIBRARIES],
+    "core/protocol": WORLD,
+    "core/memory": WORLD,
+    "core/machines": [*WORLD, "core/store"],
+    "core/device": [*WORLD, "fabric/cuda", "core/memory", "core/nccl"],
+    "core/nccl": [*WORLD, *LIBRARIES, "core/memory", "core/device"],
+    "core/start": ["fabric", *CORE, *LIBRARIES],
+    **{room: ["fabric", *CORE, *LIBRARIES, *OPS] for room in OPS},
+    "ffi": ["fabric", *CORE, *LIBRARIES, *OPS],
+    "tools": [*CORE, "core/start", *LIBRARIES],
+}
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.M)
+# At the beginning of a line: a function, or else data.
+BEFORE = r"^(?!static|typedef|return|else)(?:[A-Za-z_]\w*[\s*]+)+"
+DEFINITION = re.compile(
+    BEFORE + r"(\w+)\([^;{}]*\)\s*\{|" + BEFORE + r"(\w+)(?:\[[^]]*\])* =", re.M
+)
+DECLARATION = re.compile(
+    BEFORE + r"(\w+)\([^;{}]*\)[^;{}]*;|^extern [^;{}(]*?(\w+)(?:\[[^]]*\])*;", re.M
+)
 COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.S)
 XLA_NAME = re.compile(r"\b(XLA_\w+|xla[_/]\w+|PJRT_\w+)")
 FABRIC_NAME = re.compile(r"\boriel_fabric_([a-z]+)\b")
@@ -30,17 +68,50 @@ def c_files(folder):
     return sorted(p for p in folder.rglob("*") if p.suffix in (".c", ".h"))
 
 
+def room_of(folder):
+    """The innermost room that a folder of src, as text, belongs to; None: none."""
+    while folder and folder not in SEES:
+        folder = folder.rpartition("/")[0]
+    return folder or None
+
+
+def room_of_file(root, path):
+    if (root / "tools") in path.parents:
+        return "tools"
+    return room_of(path.relative_to(root / "src").parent.as_posix())
+
+
 def check_includes(root, path):
-    """Yields a sentence for each include that goes up or leaves the tree."""
-    layer = path.relative_to(root / "src").parts[0]
+    """Yields a sentence for each include of what the file's room does not see."""
+    room = room_of_file(root, path)
     for name in INCLUDE.findall(code_of(path)):
-        first = name.split("/")[0]
-        if first == "oriel":
+        other = room_of(name.rpartition("/")[0])
+        own = room == "tools" and (root / "tools" / name).exists()
+        if own or name.startswith("oriel/"):
             continue
-        if first not in LAYERS:
-            yield f'includes "{name}", which names no layer'
-        elif LAYERS.index(first) > LAYERS.index(layer):
-            yield f'includes "{name}": {first} lies above {layer}'
+        if other is None:
+            yield f'includes "{name}", which is in no room'
+        elif other not in ("base", room, *SEES[room]):
+            yield f'includes "{name}": {room} does not see {other}'
+
+
+def defined_names(root):
+    """Room of each function and datum that a file of src defines for others."""
+    return {
+        first or second: room_of_file(root, path)
+        for path in c_files(root / "src")
+        if path.suffix == ".c"
+        for first, second in DEFINITION.findall(code_of(path))
+    }
+
+
+def check_declarations(root, path, rooms):
+    """Yields a sentence for each declaration of what another room defines."""
+    room = room_of_file(root, path)
+    for first, second in DECLARATION.findall(code_of(path)):
+        name = first or second
+        if rooms.get(name, room) != room:
+            yield f"declares {name}, which {rooms[name]} defines"
 
 
 def fabric_names(root):
@@ -73,15 +144,6 @@ def check_xla(path):
         yield f"uses {found.group(1)}; names of XLA belong in src/ffi"
 
 
-def check_tool(root, path):
-    for name in INCLUDE.findall(code_of(path)):
-        first = name.split("/")[0]
-        room = "/".join(name.split("/")[:2])
-        own = (root / "tools" / name).exists()
-        if first != "oriel" and not {first, room} & set(TOOLS_MAY_USE) and not own:
-            yield f'includes "{name}": tools use the public header, base and core'
-
-
 def check_python(path, exported):
     for name in sorted(set(LIBRARY_CALL.findall(path.read_text())) - exported):
         yield f"calls {name}, which the library does not export"
@@ -89,13 +151,16 @@ def check_python(path, exported):
 
 def violations(root):
     fabrics = fabric_names(root)
+    rooms = defined_names(root)
     for path in c_files(root / "src"):
         yield from ((path, text) for text in check_includes(root, path))
+        yield from ((path, text) for text in check_declarations(root, path, rooms))
         yield from ((path, text) for text in check_fabric_names(path, fabrics))
         if path.relative_to(root).parts[1] != "ffi":
             yield from ((path, text) for text in check_xla(path))
     for path in c_files(root / "tools"):
-        yield from ((path, text) for text in check_tool(root, path))
+        yield from ((path, text) for text in check_includes(root, path))
+        yield from ((path, text) for text in check_declarations(root, path, rooms))
         yield from ((path, text) for text in check_fabric_names(path, fabrics))
         yield from ((path, text) for text in check_xla(path))
     for path in c_files(root / "include"):

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/sys.h"
+#include "core/protocol/group.h"
 #include "ffi/ffi.h"
 #include "ops/cuda/launch.h"
 

@@ -155,7 +155,7 @@ static void print_json(const oriel_report *report)
         print_member("mend", finding->mend, "}");
     }
     printf("\n], \"cuda\": ");
-    oriel_gpus_json(&report->cuda);
+    oriel_gpus_json(&report->gpus);
     printf("}\n");
 }
 

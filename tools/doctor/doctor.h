@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <sys/types.h>
 
-#include "fabric/cuda/facts.h"
+#include "fabric/nccl/facts.h"
 
 enum oriel_finding_status {
     ORIEL_FINDING_OK,
@@ -23,11 +23,17 @@ typedef struct oriel_finding {
     const char *mend; /* "" when there is nothing to mend */
 } oriel_finding;
 
+/* What there is for GPUs. */
+typedef struct oriel_gpu_report {
+    oriel_cuda_facts cuda;
+    oriel_nccl_facts nccl;
+} oriel_gpu_report;
+
 enum { ORIEL_FINDINGS_MAX = 96 };
 typedef struct oriel_report {
     oriel_finding findings[ORIEL_FINDINGS_MAX];
     int count;
-    oriel_cuda_facts cuda;
+    oriel_gpu_report gpus;
 } oriel_report;
 
 /* `why` and `mend` must outlive the report. */
@@ -51,7 +57,7 @@ typedef struct oriel_wheels {
 void oriel_probe_python(oriel_report *report, oriel_wheels *wheels_p);
 void oriel_probe_gpus(oriel_report *report, const oriel_wheels *wheels);
 /* The object that tells of CUDA, or null. */
-void oriel_gpus_json(const oriel_cuda_facts *facts);
+void oriel_gpus_json(const oriel_gpu_report *gpus);
 void oriel_probe_libraries(oriel_report *report);
 
 /* Forks a child that lives `seconds` at most; 0 in the child. */

@@ -18,7 +18,7 @@ enum { LOOK_S = 60, OLDEST_NVRTC = 1203, SLOW_PERCENT = 60, OLDEST_ARCH = 80 };
 
 static _Noreturn void look(const oriel_wheels *wheels, int out)
 {
-    static oriel_cuda_facts facts;
+    static oriel_gpu_report facts;
     const char *from = (const char *)&facts;
     size_t left = sizeof(facts);
 
@@ -28,7 +28,8 @@ static _Noreturn void look(const oriel_wheels *wheels, int out)
     if (wheels->nccl[0] != '\0')
         setenv("ORIEL_NCCL", wheels->nccl, 0);
     oriel_config_load();
-    oriel_cuda_look(&facts);
+    oriel_cuda_look(&facts.cuda);
+    oriel_nccl_find(&facts.nccl);
     while (left > 0) {
         ssize_t n = write(out, from + (sizeof(facts) - left), left);
 
@@ -40,7 +41,7 @@ static _Noreturn void look(const oriel_wheels *wheels, int out)
 }
 
 /* 0: it ended, or did not end in time. */
-static int take_facts(const oriel_wheels *wheels, oriel_cuda_facts *facts_p)
+static int take_facts(const oriel_wheels *wheels, oriel_gpu_report *facts_p)
 {
     size_t got;
     int ends[2];
@@ -195,9 +196,10 @@ static void judge_nvrtc(oriel_report *report, const oriel_cuda_facts *facts)
 static const char nccl_why[] = "the fabric of GPUs with ORIEL_FABRIC=nccl; cuda needs none";
 
 /* What speaks against it beside other libraries of CUDA; "": nothing. */
-static void find_mismatch(const oriel_cuda_facts *facts, char *text, size_t len)
+static void find_mismatch(const oriel_gpu_report *gpus, char *text, size_t len)
 {
-    int major = facts->nccl.cuda / 100;
+    const oriel_cuda_facts *facts = &gpus->cuda;
+    int major = gpus->nccl.cuda / 100;
 
     text[0] = '\0';
     if (major == 0)
@@ -209,16 +211,16 @@ static void find_mismatch(const oriel_cuda_facts *facts, char *text, size_t len)
         snprintf(text, len, "; NVRTC is of CUDA %d", facts->nvrtc.major);
 }
 
-static void judge_nccl(oriel_report *report, const oriel_cuda_facts *facts)
+static void judge_nccl(oriel_report *report, const oriel_gpu_report *gpus)
 {
-    const oriel_nccl_facts *nccl = &facts->nccl;
+    const oriel_nccl_facts *nccl = &gpus->nccl;
     const oriel_library_facts *library = &nccl->library;
     char built[32] = "an unknown CUDA";
     char mismatch[64];
 
     if (nccl->cuda > 0)
         snprintf(built, sizeof(built), "CUDA %d.%d", nccl->cuda / 100, nccl->cuda % 100);
-    find_mismatch(facts, mismatch, sizeof(mismatch));
+    find_mismatch(gpus, mismatch, sizeof(mismatch));
     if (library->file[0] == '\0')
         oriel_report_add(report, "NCCL", ORIEL_FINDING_MISSING, nccl_why,
                          "of use on GPUs alone: pip install nvidia-nccl-cu13 (or -cu12), or set "
@@ -319,8 +321,9 @@ static void judge_path(oriel_report *report, const oriel_cuda_facts *facts)
                          fabric, options);
 }
 
-static void judge(oriel_report *report, const oriel_cuda_facts *facts)
+static void judge(oriel_report *report, const oriel_gpu_report *gpus)
 {
+    const oriel_cuda_facts *facts = &gpus->cuda;
     int usable = facts->has_driver && facts->problem[0] == '\0';
 
     judge_driver(report, facts);
@@ -334,17 +337,17 @@ static void judge(oriel_report *report, const oriel_cuda_facts *facts)
         judge_path(report, facts);
     }
     judge_nvrtc(report, facts);
-    judge_nccl(report, facts);
-    judge_nccl_fabric(report, &facts->nccl);
+    judge_nccl(report, gpus);
+    judge_nccl_fabric(report, &gpus->nccl);
 }
 
 void oriel_probe_gpus(oriel_report *report, const oriel_wheels *wheels)
 {
-    if (take_facts(wheels, &report->cuda)) {
-        judge(report, &report->cuda);
+    if (take_facts(wheels, &report->gpus)) {
+        judge(report, &report->gpus);
         return;
     }
-    memset(&report->cuda, 0, sizeof(report->cuda));
+    memset(&report->gpus, 0, sizeof(report->gpus));
     oriel_report_add(report, "CUDA driver", ORIEL_FINDING_WARN, driver_why,
                      "see what nvidia-smi says; restart the machine, or install the driver anew",
                      "broken: it ended the process that opened it, or did not answer within %d s",
@@ -388,8 +391,9 @@ static void print_gpu(const oriel_gpu_facts *gpu, int count)
     printf("}");
 }
 
-void oriel_gpus_json(const oriel_cuda_facts *facts)
+void oriel_gpus_json(const oriel_gpu_report *gpus)
 {
+    const oriel_cuda_facts *facts = &gpus->cuda;
     int n = facts->num_gpus < FACTS_GPUS ? facts->num_gpus : FACTS_GPUS;
 
     if (!facts->has_driver) {
@@ -402,7 +406,7 @@ void oriel_gpus_json(const oriel_cuda_facts *facts)
     oriel_json_string(facts->problem);
     printf(", \"mps_daemon\": %d", facts->mps_daemon);
     print_library("nvrtc", &facts->nvrtc);
-    print_library("nccl", &facts->nccl.library);
+    print_library("nccl", &gpus->nccl.library);
     printf(", \"gpus\": [");
     for (int i = 0; i < n; i++) {
         printf("%s\n  ", i > 0 ? "," : "");

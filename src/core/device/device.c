@@ -241,6 +241,9 @@ static oriel_devices *devices_new(const oriel_comm *comm)
     return devices;
 }
 
+static const oriel_device_calls device_calls = {.look = oriel_devices_look,
+                                                .revoked = oriel_devices_revoked};
+
 oriel_status oriel_devices_prepare(oriel_comm *comm, const int *ordinals)
 {
     oriel_devices *devices;
@@ -259,6 +262,7 @@ oriel_status oriel_devices_prepare(oriel_comm *comm, const int *ordinals)
     oriel_nvtx_open();
     devices = devices_new(comm);
     comm->devices = devices;
+    atomic_store(&comm->device_calls, &device_calls);
     if (devices == NULL || devices->gpus == NULL || devices->ranks == NULL ||
         devices->mapped == NULL)
         return oriel_fail(ORIEL_ERR_SYSTEM, "out of memory for %d devices", comm->local_ranks);

@@ -19,14 +19,4 @@ static inline heap_export *shown_of(const oriel_comm *comm, int rank, int number
 /* Tells a rank's device where it sees window `number` of `rank`; 0: nowhere. */
 oriel_status oriel_window_tell(const oriel_device_rank *r, int rank, int number, cu_ptr base);
 
-/* All do nothing where the fabric is not nccl. */
-oriel_status oriel_rounds_open(oriel_comm *comm);
-/* The registrar's thread: one step; whether something moved. */
-int oriel_rounds_step(oriel_comm *comm);
-/* Others may wait for this process in a round; false for a bounded time. */
-int oriel_rounds_may_end(oriel_comm *comm);
-/* When the registrar has ended. Windows are deregistered if nobody uses them any more; else that
- * is left to the end of the communicators. */
-void oriel_rounds_close(struct oriel_nccl *nccl, int deregister);
-
 #endif

@@ -3,8 +3,7 @@
 #include <string.h>
 
 #include "base/sys.h"
-#include "core/memory/arena.h"
-#include "core/device/device.h"
+#include "core/memory/window.h"
 
 enum { PAGE = 4096 };
 
@@ -40,17 +39,10 @@ void oriel_windows_free(oriel_comm *comm)
         window_free(comm->windows);
 }
 
-/* Segment 0 is the heap; windows count from 1, and the last number is the arena's. */
-const oriel_segment *oriel_window_lookup(void *ctx, uint64_t id)
+const oriel_segment *oriel_window_lookup(oriel_comm *comm, uint64_t id)
 {
-    static _Thread_local oriel_segment of_device;
-    oriel_comm *comm = ctx;
-    const oriel_segment *found = id == 0 ? &comm->heap.segment : NULL;
+    const oriel_segment *found = NULL;
 
-    if (id == ARENA_SEGMENT)
-        return oriel_arena_lookup(comm);
-    if (id & DEVICE_SEGMENT)
-        return oriel_devices_lookup(comm, id, &of_device);
     pthread_mutex_lock(&comm->lock);
     for (const oriel_window *w = comm->windows; w != NULL; w = w->next) {
         if (w->id == id)

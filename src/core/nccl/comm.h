@@ -67,4 +67,16 @@ oriel_status oriel_nccl_note(oriel_comm *comm, oriel_status mine, char *why, siz
 /* How long to wait for NCCL, and why not: the comm's timeout and its revocation. */
 oriel_nccl_wait oriel_nccl_patience(oriel_comm *comm, double seconds);
 
+/* ---- rounds of the registrar (register.c) ------------------------------------------------- */
+
+/* All do nothing where the fabric is not nccl. */
+oriel_status oriel_rounds_open(oriel_comm *comm);
+/* The registrar's thread: one step; whether something moved. */
+int oriel_rounds_step(oriel_comm *comm);
+/* Others may wait for this process in a round; false for a bounded time. */
+int oriel_rounds_may_end(oriel_comm *comm);
+/* When the registrar has ended. Windows are deregistered if nobody uses them any more; else that
+ * is left to the end of the communicators. */
+void oriel_rounds_close(struct oriel_nccl *nccl, int deregister);
+
 #endif

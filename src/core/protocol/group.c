@@ -5,8 +5,8 @@
 #include <unistd.h>
 
 #include "base/sys.h"
-#include "core/world/comm.h"
 #include "base/hash.h"
+#include "core/protocol/group.h"
 #include "core/protocol/lane.h"
 
 static oriel_status check_ranks(const oriel_comm *comm, const int *ranks, int n)

@@ -19,6 +19,7 @@
 #include "base/config.h"
 #include "base/sys.h"
 #include "core/machines/bridge.h"
+#include "core/start/bootstrap.h"
 #include "core/start/meeting.h"
 #include "fabric/nccl/links.h"
 

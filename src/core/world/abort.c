@@ -6,8 +6,8 @@
 
 #include "base/config.h"
 #include "base/sys.h"
-#include "core/device/device.h"
 #include "core/store/store.h"
+#include "core/world/comm.h"
 
 enum { BEING_WRITTEN = 1, WRITTEN = 2 };
 
@@ -130,12 +130,14 @@ oriel_status oriel_comm_failure(const oriel_comm *comm)
 
 oriel_status oriel_comm_check(oriel_comm *comm)
 {
+    const oriel_device_calls *calls;
     const heap_abort *record;
 
     if (comm == NULL)
         return oriel_fail(ORIEL_ERR_INVALID, "comm is NULL");
-    oriel_devices_look(comm);
-    if (!oriel_comm_aborted(comm) && !oriel_devices_revoked(comm))
+    oriel_comm_look(comm);
+    calls = atomic_load(&comm->device_calls);
+    if (!oriel_comm_aborted(comm) && (calls == NULL || !calls->revoked(comm)))
         return ORIEL_OK;
     record = await_record(comm);
     return oriel_fail(ORIEL_ERR_REVOKED, "the comm was revoked: %s",

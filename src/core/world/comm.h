@@ -60,6 +60,14 @@ struct oriel_window {
     struct oriel_window *next;
 };
 
+/* What GPUs add to the life of a comm; whoever has them installs it. */
+typedef struct oriel_device_calls {
+    /* Passes failures on: from kernels to the comm, and from the comm to kernels. */
+    void (*look)(oriel_comm *comm);
+    /* Whether a kernel of this process has poisoned a result. */
+    int (*revoked)(const oriel_comm *comm);
+} oriel_device_calls;
+
 struct oriel_comm {
     const oriel_fabric *fabric;
     oriel_heap heap;
@@ -80,14 +88,16 @@ struct oriel_comm {
     double spin;
     uint64_t token; /* what others look for to see whether they can read this memory */
 
-    oriel_port port;   /* lead, and processes of GPUs: where peers fetch segments */
-    oriel_ticket lead; /* how to reach the machine's lead */
-    int serves;        /* wants a port: its ranks are GPUs */
+    oriel_port port;                   /* lead, and processes of GPUs: where peers fetch segments */
+    oriel_segment_lookup find_segment; /* what they may fetch; its context is the comm */
+    oriel_ticket lead;                 /* how to reach the machine's lead */
+    int serves;                        /* wants a port: its ranks are GPUs */
     int has_port;
     int wants_nccl;  /* the fabric of its GPUs: see nccl.h */
     nccl_id nccl_id; /* of its communicator, from process 0 */
 
-    struct oriel_devices *_Atomic devices; /* ranks that are GPUs; NULL: they are CPUs */
+    struct oriel_devices *_Atomic devices;          /* ranks that are GPUs; NULL: they are CPUs */
+    const oriel_device_calls *_Atomic device_calls; /* NULL as well */
 
     struct oriel_bridge *bridge; /* a machine's lead, where there are several: see bridge.c */
 
@@ -174,6 +184,14 @@ static inline void oriel_comm_operation(oriel_comm *comm)
 }
 /* Fails with what revoked the comm, or is just about to. */
 oriel_status oriel_comm_failure(const oriel_comm *comm);
+/* Local: passes failures on between the comm and kernels on GPUs, if it has them. */
+static inline void oriel_comm_look(oriel_comm *comm)
+{
+    const oriel_device_calls *calls = atomic_load(&comm->device_calls);
+
+    if (calls != NULL)
+        calls->look(comm);
+}
 /* The record, waiting a moment for one that is being written; NULL: none. */
 const heap_abort *oriel_comm_abort_record(const oriel_comm *comm);
 
@@ -240,22 +258,5 @@ int oriel_group_reads(const oriel_group *group);
 void oriel_spread_show(oriel_comm *comm);
 /* Local, once all have: finds out whether cores are shared, and takes one. */
 void oriel_spread_begin(oriel_comm *comm);
-
-/* ---- bootstrap (bootstrap.c) ----------------------------------------------- */
-
-/* Fills fabric, heap, process numbers and lead; joins. With a failure as `mine`
- * the process only tells the others why it cannot join, and fails with that. */
-oriel_status oriel_bootstrap(oriel_comm *comm, const oriel_comm_params *params, oriel_status mine);
-
-/* ---- groups ------------------------------------------------------------------ */
-
-/* A group shared by all who name the same ranks; owned by the comm. */
-oriel_status oriel_group_intern(oriel_comm *comm, const int *ranks, int n, oriel_group **group_p);
-void oriel_groups_free(oriel_comm *comm);
-
-/* ---- windows ------------------------------------------------------------------ */
-
-const oriel_segment *oriel_window_lookup(void *comm, uint64_t id);
-void oriel_windows_free(oriel_comm *comm);
 
 #endif

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/sys.h"
-#include "core/device/device.h"
+#include "core/world/comm.h"
 
 /* Between two looks: while the others are about to come, when the system tells, and
  * when it cannot. */
@@ -97,13 +97,13 @@ static void *watch_main(void *arg)
 
         pause = pause * 2 < LOOK_MS ? pause * 2 : LOOK_MS;
         if (n > 0 && fds[1].revents != 0 && !atomic_load(&comm->watch_ends))
-            comm->fabric->port_serve(&comm->port, oriel_window_lookup, comm);
+            comm->fabric->port_serve(&comm->port, comm->find_segment, comm);
         if (n > 0 && fds[2].revents != 0) {
             oriel_sys_now->close(next.fd);
             next.fd = -1; /* if it still holds its lock, looks will tell */
         }
         follow(comm, &next);
-        oriel_devices_look(comm);
+        oriel_comm_look(comm);
     }
     forget(&next);
     oriel_reads_unvow(comm, &vow);

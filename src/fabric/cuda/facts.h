@@ -20,15 +20,6 @@ typedef struct oriel_library_facts {
     int major, minor, patch;
 } oriel_library_facts;
 
-/* NCCL, and what of it depends on its version. */
-typedef struct oriel_nccl_facts {
-    oriel_library_facts library;
-    char problem[FACTS_TEXT]; /* why it cannot be used, if there is one; "" */
-    int cuda;                 /* that it was built for: 1300; 0: it does not say */
-    int config;               /* version of the structure that oriel passes: 22800 */
-    int shares_gpu, sizes_differ, host_pointers, bounded_barrier;
-} oriel_nccl_facts;
-
 typedef struct oriel_cuda_facts {
     int has_driver;           /* libcuda.so.1 can be opened */
     char problem[FACTS_TEXT]; /* why there is no GPU to use; "" */
@@ -39,7 +30,6 @@ typedef struct oriel_cuda_facts {
     char mps_folder[FACTS_TEXT]; /* where its control daemon is reached */
     int mps_daemon;              /* its process; 0: none runs */
     oriel_library_facts nvrtc;
-    oriel_nccl_facts nccl;
 } oriel_cuda_facts;
 
 /* Opens the driver and all GPUs, and copies within each: not for a process that has other

@@ -7,6 +7,7 @@
 #include "ops/cuda/span.h"
 
 #include "core/nccl/gin.h"
+#include "core/protocol/group.h"
 #include "base/hash.h"
 #include "fabric/cuda/nvtx.h"
 

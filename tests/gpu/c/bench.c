@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "base/sys.h"
+#include "core/protocol/group.h"
 #include "core/world/comm.h"
 #include "core/world/trace.h"
 #include "support/check.h"

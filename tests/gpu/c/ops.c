@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/sys.h"
+#include "core/protocol/group.h"
 #include "core/device/device.h"
 #include "core/world/trace.h"
 #include "ops/op.h"

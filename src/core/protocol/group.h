@@ -1,0 +1,11 @@
+/* Groups of a comm that are not made by a person's call; struct oriel_group is in comm.h. */
+#ifndef ORIEL_CORE_PROTOCOL_GROUP_H
+#define ORIEL_CORE_PROTOCOL_GROUP_H
+
+#include "core/world/comm.h"
+
+/* A group shared by all who name the same ranks; owned by the comm. */
+oriel_status oriel_group_intern(oriel_comm *comm, const int *ranks, int n, oriel_group **group_p);
+void oriel_groups_free(oriel_comm *comm);
+
+#endif
