@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/sys.h"
+#include "core/start/sections.h"
 
 static const char heap_link[] = "/memfd:oriel ";
 
@@ -127,16 +128,6 @@ static int read_at(int fd, void *buffer, size_t bytes)
     return 0;
 }
 
-/* The part of a heap before its cells lies within the file. */
-static int is_sound(const heap_header *h, uint64_t file_bytes)
-{
-    return h->num_processes >= 1 && h->num_processes <= HEAP_MAX_RANKS && h->num_ranks >= 1 &&
-           h->num_ranks <= HEAP_MAX_RANKS && h->procs_at >= sizeof *h &&
-           h->procs_at + h->num_processes * sizeof(heap_proc) <= h->ranks_at &&
-           h->ranks_at + h->num_ranks * sizeof(heap_rank) <= h->buckets_at &&
-           h->buckets_at <= file_bytes;
-}
-
 /* A process of a comm holds the lock on its byte as long as it lives. */
 static oriel_process_view view_process(int fd, const heap_header *header, const heap_proc *proc,
                                        int number)
@@ -181,7 +172,7 @@ static int view_refresh(oriel_comm_view *view)
     view->taken = oriel_now();
     /* The layout never changes; a job that writes astray must not lead us astray. */
     errno = EINVAL;
-    if (read_at(view->fd, view->heap.segment.base, before.buckets_at) != 0 ||
+    if (read_at(view->fd, view->heap.segment.base, before.at[SECTION_BUCKETS]) != 0 ||
         h->num_ranks != before.num_ranks || h->num_processes != before.num_processes)
         return -1;
     for (int p = 0; p < (int)h->num_processes; p++)
@@ -199,18 +190,18 @@ static int view_take(int fd, const struct stat *file, oriel_comm_view *view_p)
     if (segment.bytes < sizeof header || read_at(fd, &header, sizeof header) != 0)
         return -1;
     segment.base = &header;
-    if (oriel_heap_open(segment, &view.heap) != ORIEL_OK || !is_sound(&header, segment.bytes))
+    if (oriel_heap_open(oriel_heap_rooms, segment, &view.heap) != ORIEL_OK)
         return -1;
-    segment.base = malloc(header.buckets_at);
+    segment.base = malloc(header.at[SECTION_BUCKETS]);
     view.heap.segment.base = segment.base;
     view.processes = calloc(header.num_processes, sizeof *view.processes);
     view.traced_before = calloc(header.num_ranks, sizeof *view.traced_before);
     if (segment.base == NULL || view.processes == NULL || view.traced_before == NULL ||
-        read_at(fd, segment.base, header.buckets_at) != 0) {
+        read_at(fd, segment.base, header.at[SECTION_BUCKETS]) != 0) {
         view_free(&view);
         return -1;
     }
-    oriel_heap_open(segment, &view.heap);
+    oriel_heap_open(oriel_heap_rooms, segment, &view.heap);
     view.fd = fd;
     *view_p = view;
     return 0;

@@ -7,7 +7,7 @@
 
 #include <sys/types.h>
 
-#include "core/heap/heap.h"
+#include "core/world/world.h"
 
 enum oriel_process_state {
     ORIEL_PROCESS_STARTING, /* has a place in the comm, but is not there yet */

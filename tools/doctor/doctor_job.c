@@ -128,6 +128,7 @@ static struct rank_view view_rank(const oriel_comm_view *comm, int rank)
 static int job_view_take(const oriel_comm_view *comm, struct job_view *view_p)
 {
     const heap_header *h = comm->heap.header;
+    const heap_abort *failure = &oriel_control(&comm->heap)->abort;
     struct job_view view = {.n = (int)h->num_ranks};
 
     view.ranks = calloc(h->num_ranks, sizeof *view.ranks);
@@ -138,8 +139,8 @@ static int job_view_take(const oriel_comm_view *comm, struct job_view *view_p)
         if (view.ranks[r].waits_for >= view.n)
             view.ranks[r].waits_for = -1;
     }
-    if (h->abort.word == 2)
-        snprintf(view.failure, sizeof view.failure, "%.*s", HEAP_TEXT - 1, h->abort.text);
+    if (failure->word == 2)
+        snprintf(view.failure, sizeof view.failure, "%.*s", HEAP_TEXT - 1, failure->text);
     *view_p = view;
     return 0;
 }

@@ -19,20 +19,21 @@ _Static_assert(sizeof(device_report) <= REPORT_BYTES, "a report has a place of i
 
 /* ---- what the ranks show each other --------------------------------------------------- */
 
+enum { UUID_BYTES = sizeof(((device_card *)0)->gpu) };
+
 /* Ranks of the world on a GPU. */
 static int ranks_on(const oriel_comm *comm, const void *uuid)
 {
-    const heap_rank *ranks = comm->heap.ranks;
     int n = 0;
 
     for (int r = 0; r < comm->size; r++)
-        n += memcmp(ranks[r].gpu, uuid, sizeof ranks[r].gpu) == 0;
+        n += memcmp(oriel_device_card(&comm->heap, r)->gpu, uuid, UUID_BYTES) == 0;
     return n;
 }
 
 static int fellows(const oriel_comm *comm, int rank)
 {
-    return ranks_on(comm, comm->heap.ranks[rank].gpu);
+    return ranks_on(comm, oriel_device_card(&comm->heap, rank)->gpu);
 }
 
 /* What a GPU's ranks take when nothing is asked for: one CTA on each multiprocessor, so that two
@@ -52,7 +53,7 @@ static int count_ctas(const oriel_comm *comm, enum oriel_option_id option, int m
     int ctas = DEVICE_CTAS;
 
     for (int r = 0; r < comm->size; r++) {
-        int sms = comm->heap.ranks[r].sms;
+        int sms = oriel_device_card(&comm->heap, r)->sms;
         int ranks = fellows(comm, r);
         int all = asked == 0 ? default_ctas(sms, ranks) : asked < most * sms ? asked : most * sms;
 
@@ -86,7 +87,7 @@ static const enum oriel_option_id common_options[HEAP_GPU_OPTIONS] = {
     ORIEL_OPT_GPU_CTAS, ORIEL_OPT_GPU_KERNEL_CTAS, ORIEL_OPT_GPU_STAGE, ORIEL_OPT_GPU_ARENA,
     ORIEL_OPT_FABRIC,   ORIEL_OPT_NCCL_COMM,       ORIEL_OPT_GIN};
 
-static void show_options(const oriel_comm *comm, heap_rank *shown)
+static void show_options(const oriel_comm *comm, device_card *shown)
 {
     for (int i = 0; i < HEAP_GPU_OPTIONS; i++)
         shown->gpu_options[i] = common_options[i] == ORIEL_OPT_FABRIC
@@ -106,11 +107,11 @@ static void print_value(enum oriel_option_id option, uint64_t value, char *out, 
 
 static oriel_status check_options(const oriel_comm *comm)
 {
-    const heap_rank *own = &comm->heap.ranks[comm->first_rank];
+    const device_card *own = oriel_device_card(&comm->heap, comm->first_rank);
 
     for (int i = 0; i < HEAP_GPU_OPTIONS; i++) {
         for (int r = 0; r < comm->size; r++) {
-            const heap_rank *other = &comm->heap.ranks[r];
+            const device_card *other = oriel_device_card(&comm->heap, r);
             char mine[24], theirs[24];
             oriel_option option;
 
@@ -210,7 +211,7 @@ static oriel_status prepare_rank(oriel_comm *comm, int local, int ordinal)
 {
     oriel_devices *devices = comm->devices;
     oriel_device_rank *rank = &devices->ranks[local];
-    heap_rank *shown = &comm->heap.ranks[comm->first_rank + local];
+    device_card *shown = oriel_device_card(&comm->heap, comm->first_rank + local);
     oriel_status st = use_gpu(devices, ordinal, &rank->gpu);
 
     if (st == ORIEL_OK)
@@ -222,7 +223,8 @@ static oriel_status prepare_rank(oriel_comm *comm, int local, int ordinal)
     memcpy(shown->gpu, rank->gpu->uuid.bytes, sizeof shown->gpu);
     shown->sms = rank->gpu->sms;
     show_options(comm, shown);
-    shown->device_bytes = rank->heap.bytes;
+    shown->bytes = rank->heap.bytes;
+    comm->heap.ranks[comm->first_rank + local].has_card = 1;
     see_heap(devices, comm->first_rank + local, rank->heap.base);
     return ORIEL_OK;
 }
@@ -284,7 +286,7 @@ static oriel_status check_kinds(const oriel_comm *comm, int *gpus_p)
     int gpu = -1;
 
     for (int r = 0; r < comm->size; r++) {
-        if (comm->heap.ranks[r].device_bytes > 0)
+        if (oriel_device_card(&comm->heap, r)->bytes > 0)
             gpu = r;
         else
             cpu = r;
@@ -301,11 +303,12 @@ static oriel_status check_kinds(const oriel_comm *comm, int *gpus_p)
 static oriel_status check_reach(const oriel_comm *comm, int rank)
 {
     const oriel_devices *devices = comm->devices;
+    const device_card *shown = oriel_device_card(&comm->heap, rank);
     oriel_status st = ORIEL_OK;
 
     for (int i = 0; i < devices->num_gpus && st == ORIEL_OK; i++) {
         for (int k = 0; k < devices->num_gpus && st == ORIEL_OK; k++) {
-            if (memcmp(devices->gpus[k].uuid.bytes, comm->heap.ranks[rank].gpu, 16) == 0)
+            if (memcmp(devices->gpus[k].uuid.bytes, shown->gpu, sizeof shown->gpu) == 0)
                 st = oriel_cuda_reaches(&devices->gpus[i], &devices->gpus[k]);
         }
     }
@@ -315,19 +318,20 @@ static oriel_status check_reach(const oriel_comm *comm, int rank)
 static oriel_status map_heap(oriel_comm *comm, int rank)
 {
     oriel_devices *devices = comm->devices;
-    const heap_rank *shown = &comm->heap.ranks[rank];
-    const oriel_ticket *ticket = &comm->heap.procs[shown->process].ticket;
+    int process = comm->heap.ranks[rank].process;
+    const oriel_ticket *ticket = &comm->heap.procs[process].ticket;
     int fd = -1;
     oriel_status st = oriel_port_fetch(ticket, DEVICE_SEGMENT | (uint64_t)rank, comm->timeout, &fd);
 
     if (st == ORIEL_OK) {
-        st = oriel_cuda_memory_import(fd, shown->device_bytes, &devices->mapped[rank]);
+        st = oriel_cuda_memory_import(fd, oriel_device_card(&comm->heap, rank)->bytes,
+                                      &devices->mapped[rank]);
         oriel_sys_now->close(fd);
     }
     if (st == ORIEL_OK)
         st = oriel_cuda_memory_open(&devices->mapped[rank], devices->gpus, devices->num_gpus);
     if (st != ORIEL_OK)
-        return oriel_fail_in(st, "the device memory of rank %d (process %d)", rank, shown->process);
+        return oriel_fail_in(st, "the device memory of rank %d (process %d)", rank, process);
     see_heap(devices, rank, devices->mapped[rank].base);
     return ORIEL_OK;
 }

@@ -7,6 +7,7 @@
 #include "core/world/comm.h"
 #include "core/device/code.h"
 #include "core/device/layout.h"
+#include "core/device/shown.h"
 #include "oriel/detail/kernel_types.h"
 
 /* A mapping of this process, as its rank shows it to others. */

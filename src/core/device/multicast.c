@@ -35,15 +35,15 @@ static int has_calls(void)
 
 static oriel_status check_ranks(const oriel_comm *comm)
 {
-    const heap_rank *ranks = comm->heap.ranks;
+    const oriel_heap *heap = &comm->heap;
 
     for (int r = 0; r < comm->size; r++) {
         for (int k = 0; k < r; k++) {
-            if (memcmp(ranks[r].gpu, ranks[k].gpu, sizeof ranks[r].gpu) == 0)
+            if (oriel_device_shared(heap, r, k))
                 return oriel_fail(ORIEL_ERR_UNSUPPORTED,
                                   "ranks %d and %d share a GPU; multicast is between GPUs", k, r);
         }
-        if (ranks[r].device_bytes != ranks[0].device_bytes)
+        if (oriel_device_card(heap, r)->bytes != oriel_device_card(heap, 0)->bytes)
             return oriel_fail(ORIEL_ERR_UNSUPPORTED, "the heaps of ranks 0 and %d differ in size",
                               r);
     }

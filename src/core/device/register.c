@@ -179,7 +179,7 @@ static void show(oriel_comm *comm, const oriel_device_rank *r, oriel_export *e, 
                  int number)
 {
     heap_export *shown = shown_of(comm, rank, number);
-    _Atomic uint32_t *most = &comm->heap.ranks[rank].num_exports;
+    _Atomic uint32_t *most = &oriel_exports(&comm->heap, rank)->used;
 
     if (!export_mapping(r, e, comm->wants_nccl)) {
         atomic_store(&e->state, NEVER);
@@ -353,7 +353,7 @@ static int step_imports(oriel_comm *comm)
     int moved = 0;
 
     for (int r = 0; r < comm->size; r++) {
-        uint32_t n = atomic_load(&comm->heap.ranks[r].num_exports);
+        uint32_t n = atomic_load(&oriel_exports(&comm->heap, r)->used);
 
         for (uint32_t i = 0; i < n && i < DEVICE_WINDOWS && devices->imports[r] != NULL; i++)
             moved |= step_import(comm, r, (int)i);

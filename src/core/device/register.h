@@ -13,7 +13,7 @@ typedef struct oriel_import {
 
 static inline heap_export *shown_of(const oriel_comm *comm, int rank, int number)
 {
-    return &comm->heap.ranks[rank].exports[number];
+    return &oriel_exports(&comm->heap, rank)->all[number];
 }
 
 /* Tells a rank's device where it sees window `number` of `rank`; 0: nowhere. */

@@ -93,16 +93,13 @@ static int tell_ranks(const oriel_comm *comm, oriel_link *link, int process)
 
     for (int r = proc->first_rank; r < proc->first_rank + proc->local_ranks; r++) {
         const heap_rank *rank = &comm->heap.ranks[r];
-        link_gpu gpu = {.sms = rank->sms, .device_bytes = rank->device_bytes};
 
-        if (link->ranks[r] || rank->device_bytes == 0)
+        if (link->ranks[r] || !rank->has_card)
             continue;
         link->ranks[r] = 1;
-        memcpy(gpu.gpu, rank->gpu, sizeof gpu.gpu);
-        memcpy(gpu.options, rank->gpu_options, sizeof gpu.options);
         say(link, LINK_RANK, process);
         link->out.rank = r;
-        memcpy(link->out.text, &gpu, sizeof gpu);
+        memcpy(link->out.text, rank->card, sizeof rank->card);
         return 1;
     }
     return 0;
@@ -122,7 +119,7 @@ static int tell_process(oriel_comm *comm, oriel_link *link, int process)
         if (process == 0 && link->shared != came) {
             link->shared = came;
             say(link, LINK_SHARE, 0);
-            memcpy(link->out.text, comm->heap.header->shared, sizeof link->out.text);
+            memcpy(link->out.text, oriel_control(&comm->heap)->shared, sizeof link->out.text);
             return 1;
         }
         link->rounds[process] = came;
@@ -199,16 +196,12 @@ static void hear_state(oriel_comm *comm, const link_message *m)
     oriel_comm_ring_all(comm);
 }
 
-static void hear_gpu(oriel_comm *comm, const link_message *m)
+static void hear_rank(oriel_comm *comm, const link_message *m)
 {
     heap_rank *rank = &comm->heap.ranks[m->rank];
-    link_gpu gpu;
 
-    memcpy(&gpu, m->text, sizeof gpu);
-    memcpy(rank->gpu, gpu.gpu, sizeof rank->gpu);
-    memcpy(rank->gpu_options, gpu.options, sizeof rank->gpu_options);
-    rank->device_bytes = gpu.device_bytes;
-    rank->sms = (int32_t)gpu.sms;
+    memcpy(rank->card, m->text, sizeof rank->card);
+    rank->has_card = 1;
 }
 
 static void hear_join(const oriel_bridge *bridge, oriel_link *link)
@@ -275,10 +268,10 @@ static int hear(const oriel_bridge *bridge, oriel_link *link)
         hear_state(comm, m);
         break;
     case LINK_RANK:
-        hear_gpu(comm, m);
+        hear_rank(comm, m);
         break;
     case LINK_SHARE:
-        memcpy(comm->heap.header->shared, m->text, HEAP_TEXT);
+        memcpy(oriel_control(&comm->heap)->shared, m->text, HEAP_TEXT);
         break;
     default:
         hear_abort(comm, link);

@@ -3,14 +3,14 @@
 #ifndef ORIEL_CORE_MACHINES_LINK_H
 #define ORIEL_CORE_MACHINES_LINK_H
 
-#include "core/heap/heap.h"
+#include "core/world/world.h"
 
 enum link_kind {
     LINK_JOIN = 1, /* a lead to process 0: `process` is its machine */
     LINK_WELCOME,  /* process 0 to that */
     LINK_COME,     /* `process` has come to meeting `round`, with status `code` */
     LINK_STATE,    /* of `process`, if it has left: `code`; | 256: it is leaving */
-    LINK_RANK,     /* what rank `rank` shows of its GPU: a link_gpu */
+    LINK_RANK,     /* the card of rank `rank`, see world.h */
     LINK_SHARE,    /* what process 0 shares in the meeting it comes to next */
     LINK_ABORT     /* the comm is revoked: a heap_abort in parts */
 };
@@ -26,13 +26,7 @@ typedef struct link_message {
     char text[HEAP_TEXT];
 } link_message;
 
-typedef struct link_gpu {
-    char gpu[16];
-    uint64_t options[HEAP_GPU_OPTIONS];
-    uint64_t device_bytes;
-    int64_t sms;
-} link_gpu;
-_Static_assert(sizeof(link_gpu) <= HEAP_TEXT, "it travels in the text");
+_Static_assert((int)HEAP_CARD <= (int)HEAP_TEXT, "cards travel in the text");
 
 typedef struct oriel_link {
     int fd;      /* -1: closed */

@@ -1,13 +1,27 @@
 #include "core/memory/arena.h"
 
+#include "base/config.h"
+#include "base/math.h"
 #include "base/sys.h"
 
-enum { LINE = 64 };
+enum { LINE = 64, PAGE = 4096 };
+
+const heap_section oriel_memory_sections[] = {
+    {"memory", SECTION_MEMORY, HEAP_OF_ALL, sizeof(heap_memory)}, {.bytes = 0}};
+
+/* What 2^44 bytes hold is far more than a machine has, and far less than an address space. */
+void oriel_arena_plan(const oriel_heap *heap)
+{
+    uint64_t most = (1ull << 44) / heap->header->num_ranks;
+    uint64_t wanted = (uint64_t)oriel_config_number(ORIEL_OPT_ARENA);
+
+    oriel_memory(heap)->arena_bytes = oriel_round_down(oriel_least(wanted, most), PAGE);
+}
 
 /* As the lead planned it: what this process's own ORIEL_ARENA says may differ. */
 static size_t stride_of(const oriel_comm *comm)
 {
-    return (size_t)comm->heap.header->arena_bytes;
+    return (size_t)oriel_memory(&comm->heap)->arena_bytes;
 }
 
 static oriel_status open_arena(oriel_comm *comm)
@@ -75,7 +89,7 @@ oriel_status oriel_arena_take(oriel_comm *comm, int rank, size_t bytes, oriel_ar
 
     if (st != ORIEL_OK)
         return st;
-    *area = (oriel_area){.bytes = (bytes + LINE - 1) / LINE * LINE};
+    *area = (oriel_area){.bytes = oriel_round_up(bytes, LINE)};
     pthread_mutex_lock(&comm->arena_lock);
     st = insert(comm, rank, area);
     pthread_mutex_unlock(&comm->arena_lock);

@@ -8,6 +8,21 @@
 
 #include "core/world/comm.h"
 
+typedef struct heap_memory {
+    uint64_t arena_bytes;          /* of each rank */
+    _Atomic uint64_t window_bytes; /* what the window being made was asked for; 0: none is */
+} heap_memory;
+
+extern const heap_section oriel_memory_sections[];
+
+static inline heap_memory *oriel_memory(const oriel_heap *heap)
+{
+    return heap->section[SECTION_MEMORY];
+}
+
+/* Lead, before anybody else sees the heap: how large the arena will be. */
+void oriel_arena_plan(const oriel_heap *heap);
+
 /* A stretch of one rank's part, from the call's begin to its end. */
 typedef struct oriel_area {
     size_t at, bytes;

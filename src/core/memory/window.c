@@ -3,6 +3,8 @@
 #include <string.h>
 
 #include "base/sys.h"
+#include "base/math.h"
+#include "core/memory/arena.h"
 #include "core/memory/window.h"
 
 enum { PAGE = 4096 };
@@ -55,7 +57,7 @@ const oriel_segment *oriel_window_lookup(oriel_comm *comm, uint64_t id)
 /* The first to come writes its size, the others compare theirs with it. */
 static oriel_status agree_bytes(oriel_comm *comm, size_t bytes)
 {
-    _Atomic uint64_t *asked = &comm->heap.header->window_bytes;
+    _Atomic uint64_t *asked = &oriel_memory(&comm->heap)->window_bytes;
     uint64_t none = 0;
     oriel_status st = ORIEL_OK;
     oriel_status next;
@@ -82,7 +84,7 @@ static oriel_status window_new(oriel_comm *comm, size_t bytes, oriel_window **wi
         return oriel_fail(ORIEL_ERR_SYSTEM, "out of memory for a window");
     window->comm = comm;
     window->bytes = bytes;
-    window->stride = (bytes + PAGE - 1) / PAGE * PAGE;
+    window->stride = oriel_round_up(bytes, PAGE);
     window->id = comm->windows_made;
     if (comm->process == 0) {
         st = comm->fabric->segment_create(window->stride * (size_t)comm->size, &window->segment);

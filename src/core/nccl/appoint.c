@@ -7,7 +7,7 @@
 
 static heap_appointment *appointment_of(const oriel_appointed *a)
 {
-    return &a->group->comm->heap.header->appointments[a->place];
+    return oriel_appointment(&a->group->comm->heap, a->place);
 }
 
 int oriel_appoint_find(const oriel_heap *heap, uint64_t group)
@@ -16,8 +16,7 @@ int oriel_appoint_find(const oriel_heap *heap, uint64_t group)
         int place = (int)((group + i) % HEAP_CLIQUES);
         uint64_t found = 0;
 
-        if (atomic_compare_exchange_strong(&heap->header->appointments[place].group, &found,
-                                           group) ||
+        if (atomic_compare_exchange_strong(&oriel_appointment(heap, place)->group, &found, group) ||
             found == group)
             return place;
     }
@@ -79,7 +78,7 @@ static void make(const oriel_appointed *a)
 
 oriel_status oriel_appoint_call(const oriel_appointed *a, uint32_t wants, int *due_p)
 {
-    heap_attendance *mine = &a->group->comm->heap.ranks[a->rank].attendances[a->place];
+    heap_attendance *mine = oriel_attendance_of(&a->group->comm->heap, a->rank, a->place);
     oriel_status st = lock(a);
     uint64_t call;
 
@@ -182,5 +181,5 @@ void oriel_appoint_call_off(const oriel_appointed *a)
 
 int oriel_appoint_is_off(const oriel_heap *heap, int place)
 {
-    return atomic_load(&heap->header->appointments[place].off) != 0;
+    return atomic_load(&oriel_appointment(heap, place)->off) != 0;
 }

@@ -12,6 +12,7 @@
 #ifndef ORIEL_CORE_NCCL_APPOINT_H
 #define ORIEL_CORE_NCCL_APPOINT_H
 
+#include "core/nccl/sections.h"
 #include "core/world/comm.h"
 
 /* Local: the place in the heap where the group's members count, the same on all; -1: there are
@@ -41,7 +42,7 @@ int oriel_appoint_is_off(const oriel_heap *heap, int place);
 
 static inline heap_attendance *oriel_attendance(const oriel_appointed *a, int member)
 {
-    return &a->group->comm->heap.ranks[a->group->ranks[member]].attendances[a->place];
+    return oriel_attendance_of(&a->group->comm->heap, a->group->ranks[member], a->place);
 }
 
 #endif

@@ -44,12 +44,9 @@ static oriel_device_rank *device_of(const oriel_comm *comm, int rank)
 
 static int shares_gpu(const oriel_group *group)
 {
-    const heap_rank *ranks = group->comm->heap.ranks;
-
     for (int i = 0; i < group->n; i++) {
         for (int k = 0; k < i; k++) {
-            if (memcmp(ranks[group->ranks[i]].gpu, ranks[group->ranks[k]].gpu, sizeof ranks->gpu) ==
-                0)
+            if (oriel_device_shared(&group->comm->heap, group->ranks[i], group->ranks[k]))
                 return 1;
         }
     }
@@ -257,7 +254,7 @@ static int is_done(const oriel_device_rank *r, const oriel_brought *b)
 /* What the others read. */
 static void bring(gathering *g, uint64_t site)
 {
-    heap_attendance *mine = &g->comm->heap.ranks[g->a.rank].attendances[g->a.place];
+    heap_attendance *mine = oriel_attendance_of(&g->comm->heap, g->a.rank, g->a.place);
     int n = oriel_register_bring(g->comm, g->a.rank, g->clique->group, (uint32_t)g->a.group->n - 1,
                                  HEAP_BROUGHT, g->brought);
 
@@ -413,7 +410,7 @@ static clique_window *free_window(struct oriel_clique *clique)
  * wait. */
 static oriel_status register_kth(gathering *g, uint32_t k)
 {
-    const heap_attendance *mine = &g->comm->heap.ranks[g->a.rank].attendances[g->a.place];
+    const heap_attendance *mine = oriel_attendance_of(&g->comm->heap, g->a.rank, g->a.place);
     clique_window *w = free_window(g->clique);
     clique_window made = {.brought = {.number = -1}};
     oriel_status st = ORIEL_OK;

@@ -78,7 +78,6 @@ void oriel_nccl_leave_all(struct oriel_nccl *nccl)
  * free, and the rest is divided. 0: nobody shares one. */
 static int share_ctas(const oriel_comm *comm)
 {
-    const heap_rank *ranks = comm->heap.ranks;
     int least = CTAS_MOST;
     int shared = 0;
 
@@ -87,8 +86,8 @@ static int share_ctas(const oriel_comm *comm)
         int each;
 
         for (int k = 0; k < comm->size; k++)
-            fellows += k != r && memcmp(ranks[r].gpu, ranks[k].gpu, sizeof ranks[r].gpu) == 0;
-        each = ranks[r].sms * 10 / 11 / fellows;
+            fellows += k != r && oriel_device_shared(&comm->heap, r, k);
+        each = oriel_device_card(&comm->heap, r)->sms * 10 / 11 / fellows;
         least = each < least ? each : least;
         shared |= fellows > 1;
     }

@@ -19,6 +19,7 @@
 #include "base/log.h"
 #include "base/sys.h"
 #include "core/device/register.h"
+#include "core/nccl/sections.h"
 
 enum { MOST_SETS = 1024, SCRATCH_PIECE = NCCL_WINDOW_ALIGNMENT };
 #define RETRY_S  0.02
@@ -69,7 +70,7 @@ static int is_over(void *arg)
 {
     oriel_comm *comm = arg;
 
-    return oriel_comm_aborted(comm) || atomic_load(&comm->heap.header->round_failed);
+    return oriel_comm_aborted(comm) || atomic_load(&oriel_rounds_word(&comm->heap)->failed);
 }
 
 /* Somebody will not vote any more. */
@@ -86,7 +87,7 @@ static int has_left(const oriel_comm *comm)
 
 static struct round load_round(const oriel_comm *comm)
 {
-    uint64_t word = atomic_load(&comm->heap.header->round);
+    uint64_t word = atomic_load(&oriel_rounds_word(&comm->heap)->round);
 
     return (struct round){.number = (uint32_t)(word >> 32),
                           .set = (int)(word >> 16 & 0xffff),
@@ -96,21 +97,21 @@ static struct round load_round(const oriel_comm *comm)
 
 static void store_round(oriel_comm *comm, struct round round)
 {
-    atomic_store(&comm->heap.header->round, (uint64_t)round.number << 32 |
-                                                (uint64_t)round.set << 16 |
-                                                (uint64_t)round.kind << 8 | (uint64_t)round.phase);
+    atomic_store(&oriel_rounds_word(&comm->heap)->round,
+                 (uint64_t)round.number << 32 | (uint64_t)round.set << 16 |
+                     (uint64_t)round.kind << 8 | (uint64_t)round.phase);
     oriel_comm_ring_all(comm);
 }
 
 static void cast_vote(oriel_comm *comm, uint32_t number, enum vote vote)
 {
-    atomic_store(&comm->heap.procs[comm->process].round_vote, (uint64_t)number << 8 | vote);
+    atomic_store(&oriel_vote(&comm->heap, comm->process)->word, (uint64_t)number << 8 | vote);
     oriel_comm_ring(comm, 0);
 }
 
 static enum vote vote_of(const oriel_comm *comm, int process, uint32_t number)
 {
-    uint64_t word = atomic_load(&comm->heap.procs[process].round_vote);
+    uint64_t word = atomic_load(&oriel_vote(&comm->heap, process)->word);
 
     return word >> 8 == number ? (enum vote)(word & 0xff) : 0;
 }
@@ -159,7 +160,7 @@ static int count_wanting(const oriel_comm *comm)
     int n = 0;
 
     for (int r = 0; r < comm->size; r++)
-        n += atomic_load(&comm->heap.ranks[r].unregistered) > 0;
+        n += atomic_load(&oriel_offers(&comm->heap, r)->unregistered) > 0;
     return n;
 }
 
@@ -190,13 +191,13 @@ static int open_round(oriel_comm *comm, struct oriel_rounds *rounds, struct roun
 
 static int offers_fit(const oriel_comm *comm, const struct oriel_rounds *rounds)
 {
-    const heap_rank *ranks = comm->heap.ranks;
+    const heap_offers *shown = oriel_offers(&comm->heap, 0);
     int offers = 0;
     int alike = 1;
 
     for (int r = 0; r < comm->size; r++) {
-        offers += ranks[r].offer.number > 0;
-        alike &= ranks[r].offer.bytes == ranks[0].offer.bytes;
+        offers += shown[r].offer.number > 0;
+        alike &= shown[r].offer.bytes == shown[0].offer.bytes;
     }
     return rounds->has_scratch ? offers > 0 : offers == comm->size && alike;
 }
@@ -275,7 +276,7 @@ static void count_unregistered(oriel_comm *comm)
     const oriel_devices *devices = comm->devices;
 
     for (int k = 0; k < devices->num_ranks; k++) {
-        _Atomic uint32_t *shown = &comm->heap.ranks[comm->first_rank + k].unregistered;
+        _Atomic uint32_t *shown = &oriel_offers(&comm->heap, comm->first_rank + k)->unregistered;
         int number;
         uint32_t now = find_offer(&devices->ranks[k], &number) != NULL;
 
@@ -291,7 +292,7 @@ static void offer_all(oriel_comm *comm, struct oriel_rounds *rounds)
     oriel_devices *devices = comm->devices;
 
     for (int k = 0; k < devices->num_ranks; k++) {
-        heap_offer *offer = &comm->heap.ranks[comm->first_rank + k].offer;
+        heap_offer *offer = &oriel_offers(&comm->heap, comm->first_rank + k)->offer;
         int number = 0;
         oriel_export *e = find_offer(&devices->ranks[k], &number);
 
@@ -358,7 +359,7 @@ static oriel_status register_set(oriel_comm *comm, struct oriel_rounds *rounds, 
     rounds->sets[number] = set;
     rounds->next = NULL;
     for (int r = 0; r < comm->size; r++)
-        set->offers[r] = comm->heap.ranks[r].offer;
+        set->offers[r] = oriel_offers(&comm->heap, r)->offer;
     for (int k = 0; k < devices->num_ranks; k++) {
         if (rounds->offered[k] != NULL)
             rounds->offered[k]->registered = 1; /* its memory is the set's now */
@@ -423,7 +424,7 @@ static void fail_rounds(oriel_comm *comm)
     const oriel_devices *devices = comm->devices;
 
     oriel_nccl_break(devices->nccl);
-    atomic_store(&comm->heap.header->round_failed, 1);
+    atomic_store(&oriel_rounds_word(&comm->heap)->failed, 1);
     oriel_comm_ring_all(comm);
     oriel_log(oriel_comm_aborted(comm) ? ORIEL_LOG_INFO : ORIEL_LOG_WARN,
               "buffers that NCCL has not registered yet are staged from now on: %s",

@@ -14,6 +14,10 @@
 #define REVOKED_BIT  (1ull << 60)
 #define MISMATCH_BIT (1ull << 61)
 
+const heap_section oriel_protocol_sections[] = {
+    {"buckets", SECTION_BUCKETS, HEAP_OF_ALL, HEAP_BUCKETS * sizeof(heap_bucket)},
+    {.bytes = 0}};
+
 enum { LOCK_TRIES = 200, ORDERED_BUCKETS = 8 };
 #define LEAVE_LIMIT_S 5.0
 
@@ -118,7 +122,7 @@ static int take_block(const oriel_heap *heap, int rank, uint32_t left)
 
     for (int w = 0; left > 0; w++) {
         uint32_t here = left < 64 ? left : 64;
-        int bit = oriel_heap_take_bit(&heap->ranks[rank].blocks[w], here);
+        int bit = oriel_heap_take_bit(&heap->pool[rank].blocks[w], here);
         if (bit >= 0)
             return 64 * w + bit;
         left -= here;
@@ -128,7 +132,7 @@ static int take_block(const oriel_heap *heap, int rank, uint32_t left)
 
 static void give_block(const oriel_heap *heap, int rank, int block)
 {
-    oriel_heap_give_bit(&heap->ranks[rank].blocks[block / 64], block % 64);
+    oriel_heap_give_bit(&heap->pool[rank].blocks[block / 64], block % 64);
 }
 
 /* Takes what the operation needs from the pool of `owner`. Of another's pool half is
@@ -145,7 +149,7 @@ static int take_resources(const oriel_heap *heap, heap_cell *cell, int owner, in
         return 0;
     if (staged)
         cell->channel =
-            oriel_heap_take_bit(&heap->ranks[owner].channels, heap->header->num_channels / share);
+            oriel_heap_take_bit(&heap->pool[owner].channels, heap->header->num_channels / share);
     if (!staged || cell->channel >= 0)
         return 1;
     give_block(heap, owner, cell->block);
@@ -169,13 +173,28 @@ static int make_cell(const oriel_group *group, heap_bucket *bucket, int way, int
     cell->record = *record;
     cell->record_rank = rank;
     cell->second_rank = -1;
-    cell->at = atomic_load_explicit(&heap->ranks[cell->owner].staged, memory_order_relaxed);
+    cell->at = atomic_load_explicit(&heap->pool[cell->owner].staged, memory_order_relaxed);
     cell->lane = is_first(key) ? oriel_lane_take(heap, cell->owner, (int)record->n) : -1;
     atomic_store_explicit(&cell->next_chunk, 0, memory_order_relaxed);
     atomic_store_explicit(&cell->done_chunks, 0, memory_order_relaxed);
     memset(oriel_heap_members(heap, cell), 0, record->n * sizeof(heap_member));
     atomic_store_explicit(&cell->word, 0, memory_order_relaxed);
     return 1;
+}
+
+/* ---- payloads ---------------------------------------------------------------- */
+
+size_t oriel_heap_eager_bytes(const oriel_heap *heap, int n)
+{
+    uint64_t room = heap->header->block_bytes - (uint64_t)n * sizeof(heap_member);
+
+    return (size_t)(room / (uint64_t)n / HEAP_LINE * HEAP_LINE);
+}
+
+char *oriel_heap_eager(const oriel_heap *heap, const heap_cell *cell, int n, int index)
+{
+    return oriel_heap_block(heap, cell->owner, cell->block) + (size_t)n * sizeof(heap_member) +
+           (size_t)index * oriel_heap_eager_bytes(heap, n);
 }
 
 /* ---- entering ----------------------------------------------------------------- */
@@ -307,7 +326,7 @@ static void free_cell(const oriel_heap *heap, heap_bucket *bucket, heap_cell *ce
     bucket->used &= ~(1u << (cell - bucket->cells));
     give_block(heap, cell->owner, cell->block);
     if (cell->channel >= 0)
-        oriel_heap_give_bit(&heap->ranks[cell->owner].channels, cell->channel);
+        oriel_heap_give_bit(&heap->pool[cell->owner].channels, cell->channel);
 }
 
 void oriel_cell_leave(const oriel_group *group, heap_cell *cell)

@@ -4,7 +4,9 @@
 #ifndef ORIEL_CORE_PROTOCOL_CELL_H
 #define ORIEL_CORE_PROTOCOL_CELL_H
 
+#include "core/heap/pool.h"
 #include "core/world/comm.h"
+#include "core/world/record.h"
 
 enum oriel_mode {
     ORIEL_MODE_EAGER = 1, /* payloads in the block; committed once all have arrived */
@@ -14,6 +16,63 @@ enum oriel_mode {
     ORIEL_MODE_LANE,      /* payloads in the group's lane, without a cell */
     ORIEL_MODE_KERNEL,    /* a kernel runs; committed once it has ended on all */
 };
+
+typedef struct oriel_key {
+    uint64_t group; /* its hash */
+    uint64_t run;   /* of the program; 0 in ordered calls */
+    uint64_t site;  /* the call in the program; 0 in ordered calls */
+    uint64_t count; /* how often it was made before */
+} oriel_key;
+
+typedef struct heap_member {
+    _Atomic uint32_t arrived;   /* at the cell */
+    _Atomic uint32_t published; /* chunks copied into the own staging slots */
+    _Atomic uint32_t reduced;   /* chunks whose own slice is reduced */
+    _Atomic uint32_t gathered;  /* chunks copied out */
+    uint32_t chunks;            /* staged: how many this member has to publish */
+    const void *send;           /* addresses mean something in direct mode alone */
+    void *recv;                 /* the same */
+    const void *ragged;         /* oriel_ragged */
+    _Atomic uint64_t waits;     /* kernels: what a thread waits for ... */
+    _Atomic uint64_t seen;      /* ... and what there is */
+} HEAP_ALIGNED heap_member;
+_Static_assert(sizeof(heap_member) == HEAP_BLOCK_MEMBER, "blocks are planned for it");
+
+typedef struct heap_cell {
+    _Atomic uint64_t word;                    /* see cell.c */
+    HEAP_ALIGNED _Atomic uint32_t next_chunk; /* direct: the first that nobody has taken ... */
+    _Atomic uint32_t done_chunks;             /* ... and how many are done */
+    oriel_key key HEAP_ALIGNED;
+    oriel_record record;
+    oriel_record second; /* the first that differed ... */
+    int32_t second_rank; /* ... who brought it ... */
+    int32_t record_rank; /* ... and who wrote the other */
+    int32_t owner;       /* rank whose pool the block and the channel are of */
+    int32_t block;       /* with the members' table */
+    int32_t channel;     /* -1: none */
+    uint64_t at;         /* staged: how many bytes were before it */
+    int32_t lane;        /* taken for the group by its first call, of the owner's pool; -1: none */
+} HEAP_ALIGNED heap_cell;
+
+/* Cells are found by their keys: the hash of a key leads to a bucket. */
+enum { HEAP_BUCKETS = 256, HEAP_WAYS = 16 };
+
+typedef struct heap_bucket {
+    _Atomic uint32_t lock;                 /* 0: free, else 1 + rank of the holder */
+    uint32_t used;                         /* bit per way */
+    HEAP_ALIGNED uint64_t hash[HEAP_WAYS]; /* of the keys */
+    heap_cell cells[HEAP_WAYS];
+} HEAP_ALIGNED heap_bucket;
+
+extern const heap_section oriel_protocol_sections[];
+
+static inline heap_member *oriel_heap_members(const oriel_heap *heap, const heap_cell *cell)
+{
+    return (heap_member *)(void *)oriel_heap_block(heap, cell->owner, cell->block);
+}
+/* Where member `index` of `n` keeps its eager payload, and how much fits. */
+size_t oriel_heap_eager_bytes(const oriel_heap *heap, int n);
+char *oriel_heap_eager(const oriel_heap *heap, const heap_cell *cell, int n, int index);
 
 typedef struct cell_view {
     uint32_t arrived, active, finished, left;

@@ -26,6 +26,11 @@ size_t oriel_lane_room_for(const oriel_heap *heap, int n)
     return bulk > LANE_SMALL ? bulk : LANE_SMALL;
 }
 
+static heap_lane *lane_at(const oriel_heap *heap, int owner, int number)
+{
+    return (heap_lane *)(void *)oriel_heap_lane(heap, owner, number);
+}
+
 int oriel_lane_take(const oriel_heap *heap, int rank, int n)
 {
     size_t room = oriel_lane_room_for(heap, n);
@@ -34,10 +39,10 @@ int oriel_lane_take(const oriel_heap *heap, int rank, int n)
 
     if (room == 0)
         return -1;
-    number = oriel_heap_take_bit(&heap->ranks[rank].lanes, heap->header->num_lanes);
+    number = oriel_heap_take_bit(&heap->pool[rank].lanes, heap->header->num_lanes);
     if (number < 0)
         return -1;
-    seat.lane = oriel_heap_lane(heap, rank, number);
+    seat.lane = lane_at(heap, rank, number);
     atomic_store_explicit(&seat.lane->left, 0, memory_order_relaxed);
     for (int k = 0; k < LANE_SLOTS; k++)
         atomic_store_explicit(&seat.lane->seal[k], 0, memory_order_relaxed);
@@ -51,7 +56,7 @@ int oriel_lane_take(const oriel_heap *heap, int rank, int n)
 
 void oriel_lane_sit(oriel_seat *seat, const oriel_heap *heap, int owner, int number, int n)
 {
-    *seat = (oriel_seat){.lane = oriel_heap_lane(heap, owner, number),
+    *seat = (oriel_seat){.lane = lane_at(heap, owner, number),
                          .owner = owner,
                          .number = number,
                          .index = seat->index,
@@ -65,7 +70,7 @@ void oriel_lane_stand(oriel_seat *seat, const oriel_heap *heap)
     if (seat->lane == NULL)
         return;
     if (atomic_fetch_add(&seat->lane->left, 1) + 1 == seat->n)
-        oriel_heap_give_bit(&heap->ranks[seat->owner].lanes, seat->number);
+        oriel_heap_give_bit(&heap->pool[seat->owner].lanes, seat->number);
     seat->lane = NULL;
 }
 

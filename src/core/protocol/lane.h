@@ -9,7 +9,9 @@
 #ifndef ORIEL_CORE_PROTOCOL_LANE_H
 #define ORIEL_CORE_PROTOCOL_LANE_H
 
+#include "core/heap/pool.h"
 #include "core/world/comm.h"
+#include "core/world/record.h"
 
 enum { LANE_SLOTS = HEAP_LANE_SLOTS, LANE_BULKS = HEAP_LANE_BULKS };
 
@@ -31,11 +33,11 @@ typedef struct lane_member {
     oriel_record record[LANE_SLOTS];
 } HEAP_ALIGNED lane_member;
 
-struct heap_lane {
+typedef struct heap_lane {
     _Atomic uint32_t left; /* members whose group is gone */
     _Atomic uint64_t seal[LANE_SLOTS];
     lane_member member[];
-};
+} heap_lane;
 
 /* How a call stands in its lane. */
 enum lane_view { LANE_WAITING, LANE_FULL, LANE_REVOKED, LANE_MISMATCH };

@@ -20,7 +20,9 @@
 #include "base/sys.h"
 #include "core/machines/bridge.h"
 #include "core/start/bootstrap.h"
+#include "core/memory/arena.h"
 #include "core/start/meeting.h"
+#include "core/start/sections.h"
 #include "fabric/nccl/links.h"
 
 enum { HEAP_ID = 0 };
@@ -159,7 +161,7 @@ static oriel_status join_heap(oriel_comm *comm)
 }
 
 /* What is known of processes of other machines; more comes by the bridge. */
-static void place_all(oriel_comm *comm, const struct place *places)
+static void place_all(oriel_comm *comm, const struct place *places, const int *local_ranks)
 {
     int machine = places[comm->process].machine;
     int machines[HEAP_MAX_RANKS];
@@ -171,7 +173,7 @@ static void place_all(oriel_comm *comm, const struct place *places)
         comm->heap.procs[p].pid = places[p].pid;
         atomic_store(&comm->heap.procs[p].state, PROC_ALIVE);
     }
-    oriel_heap_place(&comm->heap, machines, machine, comm->process);
+    oriel_world_place(&comm->heap, local_ranks, machines, machine, comm->process);
 }
 
 static oriel_status lead_heap(oriel_comm *comm, const struct place *places)
@@ -183,14 +185,15 @@ static oriel_status lead_heap(oriel_comm *comm, const struct place *places)
 
     for (int p = 0; p < comm->num_processes; p++)
         local_ranks[p] = places[p].local_ranks;
-    st = oriel_heap_plan(local_ranks, comm->num_processes, &plan);
+    st = oriel_heap_plan(oriel_heap_rooms, local_ranks, comm->num_processes, &plan);
     if (st != ORIEL_OK)
         return st;
     st = comm->fabric->segment_create(plan.bytes, &segment);
     if (st != ORIEL_OK)
         return st;
-    oriel_heap_format(segment, &plan, local_ranks, &comm->heap);
-    place_all(comm, places);
+    oriel_heap_format(segment, &plan, &comm->heap);
+    oriel_arena_plan(&comm->heap);
+    place_all(comm, places, local_ranks);
     if (comm->num_processes > 1) {
         st = comm->fabric->port_create(&comm->port);
         if (st != ORIEL_OK)
@@ -329,7 +332,7 @@ static oriel_status attach(oriel_comm *comm, const oriel_meeting *meeting, const
                                      meeting->deadline - oriel_now(), &segment);
     if (st != ORIEL_OK)
         return st;
-    st = oriel_heap_open(segment, &heap);
+    st = oriel_heap_open(oriel_heap_rooms, segment, &heap);
     /* The lead has looked at the hellos of its own processes alone. */
     if (st == ORIEL_OK && (int)heap.header->num_processes != comm->num_processes)
         st = oriel_fail(ORIEL_ERR_MISMATCH, "num_processes is %d here and %u on process 0",

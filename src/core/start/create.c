@@ -128,7 +128,7 @@ static oriel_status make_world(oriel_comm *comm, const oriel_comm_params *params
     if (st == ORIEL_OK) /* by now all have found out */
         comm->world->facts.reads = oriel_group_reads(comm->world);
     for (int r = 0; st == ORIEL_OK && r < comm->size; r++)
-        gpus |= comm->heap.ranks[r].device_bytes > 0;
+        gpus |= oriel_device_card(&comm->heap, r)->bytes > 0;
     if (gpus && st == ORIEL_OK)
         st = oriel_comm_agree(comm, oriel_devices_connect(comm), timeout);
     return gpus && st == ORIEL_OK ? oriel_multicast_open(comm) : st;

@@ -14,7 +14,7 @@ enum { BEING_WRITTEN = 1, WRITTEN = 2 };
 void oriel_comm_abort(oriel_comm *comm, oriel_status code, int rank, int process, const char *fmt,
                       ...)
 {
-    heap_abort *record = &comm->heap.header->abort;
+    heap_abort *record = &oriel_control(&comm->heap)->abort;
     uint32_t none = 0;
     va_list args;
     size_t used;
@@ -95,7 +95,7 @@ void oriel_comm_inject(oriel_comm *comm)
 
 const heap_abort *oriel_comm_abort_record(const oriel_comm *comm)
 {
-    const heap_abort *record = &comm->heap.header->abort;
+    const heap_abort *record = &oriel_control(&comm->heap)->abort;
     double until = oriel_now() + 0.1;
     uint32_t word;
 

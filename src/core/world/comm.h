@@ -4,7 +4,7 @@
 
 #include <pthread.h>
 
-#include "core/heap/heap.h"
+#include "core/world/world.h"
 #include "fabric/nccl/library.h"
 
 enum { COMM_MAX_SEGMENTS = 256 };
@@ -165,7 +165,7 @@ void oriel_waiter_end(oriel_comm *comm, oriel_waiter *waiter);
 
 static inline int oriel_comm_aborted(const oriel_comm *comm)
 {
-    return atomic_load_explicit(&comm->heap.header->abort.word, memory_order_acquire) != 0;
+    return atomic_load_explicit(&oriel_control(&comm->heap)->abort.word, memory_order_acquire) != 0;
 }
 /* Revokes the comm; the first caller's record stays. `rank` and `process` name
  * the culprit (-1: none). */

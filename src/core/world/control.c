@@ -27,7 +27,7 @@
 static void vote(oriel_comm *comm, int process, uint32_t round, oriel_status status,
                  const char *text)
 {
-    _Atomic uint32_t *box = &comm->heap.header->control_vote[round & 1];
+    _Atomic uint32_t *box = &oriel_control(&comm->heap)->control_vote[round & 1];
     heap_proc *proc = &comm->heap.procs[process];
     uint32_t mine = (uint32_t)status << 16 | (uint32_t)process;
     uint32_t seen = atomic_load(box);
@@ -44,7 +44,7 @@ static void vote(oriel_comm *comm, int process, uint32_t round, oriel_status sta
 /* The outcome of a round that is over. */
 static oriel_status outcome(const oriel_comm *comm, uint32_t round)
 {
-    uint32_t word = atomic_load(&comm->heap.header->control_vote[round & 1]);
+    uint32_t word = atomic_load(&oriel_control(&comm->heap)->control_vote[round & 1]);
     oriel_status status = (oriel_status)(word >> 16);
     int process = (int)(word & 0xffff);
     const char *text;
@@ -60,7 +60,7 @@ static oriel_status outcome(const oriel_comm *comm, uint32_t round)
 /* Returns 0 and the round joined, or -1 when the barrier is revoked. */
 static int arrive(oriel_comm *comm, uint32_t *round_p)
 {
-    heap_header *h = comm->heap.header;
+    heap_control *h = oriel_control(&comm->heap);
     uint64_t word = atomic_load(&h->control);
     uint64_t next;
 
@@ -68,7 +68,7 @@ static int arrive(oriel_comm *comm, uint32_t *round_p)
         if (word & REVOKED_BIT)
             return -1;
         next = word + 1;
-        if (ARRIVED(next) == h->parties) {
+        if (ARRIVED(next) == comm->heap.header->parties) {
             /* Nobody reads the next round's vote any more: all are in this one. */
             atomic_store(&h->control_vote[(ROUND(word) + 1) & 1], ORIEL_OK);
             next = (uint64_t)(ROUND(word) + 1) << 32;
@@ -81,7 +81,7 @@ static int arrive(oriel_comm *comm, uint32_t *round_p)
 }
 
 /* Sets the revoked bit unless round `round` is over; returns whether it did. */
-static int revoke(heap_header *h, uint32_t round)
+static int revoke(heap_control *h, uint32_t round)
 {
     uint64_t word = atomic_load(&h->control);
 
@@ -103,7 +103,7 @@ static int first_missing(const oriel_heap *heap, uint32_t round)
 
 int oriel_control_missing(const oriel_heap *heap, int process)
 {
-    uint64_t word = atomic_load(&heap->header->control);
+    uint64_t word = atomic_load(&oriel_control(heap)->control);
 
     if ((word & REVOKED_BIT) || atomic_load(&heap->procs[process].control_round) <= ROUND(word))
         return -1;
@@ -122,7 +122,7 @@ static int gone(const oriel_comm *comm, uint32_t round)
 static oriel_status look_at_round(oriel_comm *comm, uint32_t round, double deadline,
                                   double timeout_s)
 {
-    heap_header *h = comm->heap.header;
+    heap_control *h = oriel_control(&comm->heap);
     uint64_t word = atomic_load(&h->control);
     int late = oriel_now() > deadline;
     int left = gone(comm, round);
@@ -158,8 +158,7 @@ static oriel_status wait_round(oriel_comm *comm, uint32_t round, double timeout_
 
 oriel_status oriel_comm_agree(oriel_comm *comm, oriel_status mine, double timeout_s)
 {
-    heap_header *h = comm->heap.header;
-    uint32_t round = ROUND(atomic_load(&h->control));
+    uint32_t round = oriel_control_round(comm);
     oriel_status st;
 
     if (oriel_comm_aborted(comm))
@@ -176,7 +175,7 @@ oriel_status oriel_comm_agree(oriel_comm *comm, oriel_status mine, double timeou
 oriel_status oriel_comm_share(oriel_comm *comm, oriel_status mine, void *data, size_t bytes,
                               double timeout_s)
 {
-    char *shared = comm->heap.header->shared;
+    char *shared = oriel_control(&comm->heap)->shared;
     oriel_status st;
 
     if (bytes > HEAP_TEXT)
@@ -197,7 +196,7 @@ oriel_status oriel_comm_share(oriel_comm *comm, oriel_status mine, void *data, s
 
 uint32_t oriel_control_round(const oriel_comm *comm)
 {
-    return ROUND(atomic_load(&comm->heap.header->control));
+    return ROUND(atomic_load(&oriel_control(&comm->heap)->control));
 }
 
 void oriel_control_come(oriel_comm *comm, int process, uint32_t round, oriel_status status,

@@ -7,8 +7,10 @@ enum { WRITTEN = 1 };
 /* The entry of `identity`, or a free one; NULL: the table is full. */
 static heap_name *entry_of(const oriel_heap *heap, uint64_t identity)
 {
+    heap_name *names = heap->section[SECTION_NAMES];
+
     for (uint32_t i = 0; i < HEAP_NAMES; i++) {
-        heap_name *entry = &heap->header->names[(identity + i) % HEAP_NAMES];
+        heap_name *entry = &names[(identity + i) % HEAP_NAMES];
         uint64_t found = atomic_load_explicit(&entry->identity, memory_order_relaxed);
 
         if (found == identity || found == 0)

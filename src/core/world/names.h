@@ -5,6 +5,14 @@
 
 #include "core/heap/heap.h"
 
+enum { HEAP_NAMES = 128 }; /* of kernels */
+
+typedef struct heap_name {
+    _Atomic uint64_t identity; /* 0: free */
+    _Atomic uint32_t written;  /* `text` may be read */
+    char text[116];
+} heap_name;
+
 /* Local: whoever knows it says it; the table may be full. */
 void oriel_name_keep(const oriel_heap *heap, uint64_t identity, const char *text);
 /* "kernel" and a number where nobody has said. */

@@ -11,7 +11,7 @@ void oriel_spread_show(oriel_comm *comm)
 
     oriel_cpus(cpus);
     for (int w = 0; w < CPU_WORDS; w++)
-        atomic_fetch_or(&comm->heap.header->cpus[w], cpus[w]);
+        atomic_fetch_or(&oriel_control(&comm->heap)->cpus[w], cpus[w]);
 }
 
 /* Where each process is bound to a core of its own, none may yield, though each sees one
@@ -23,7 +23,7 @@ void oriel_spread_begin(oriel_comm *comm)
     int before = 0;
 
     for (int w = 0; w < CPU_WORDS; w++)
-        cores += __builtin_popcountll(atomic_load(&comm->heap.header->cpus[w]));
+        cores += __builtin_popcountll(atomic_load(&oriel_control(&comm->heap)->cpus[w]));
     for (int p = 0; p < comm->num_processes; p++) {
         int here = oriel_comm_is_here(comm, p);
 

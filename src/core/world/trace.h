@@ -4,24 +4,10 @@
 #define ORIEL_CORE_WORLD_TRACE_H
 
 #include "core/world/comm.h"
+#include "core/world/record.h"
 
 enum trace_state { TRACE_ENTERED, TRACE_ARRIVED, TRACE_DONE, TRACE_FAILED };
-enum oriel_kind {
-    ORIEL_KIND_ALL_REDUCE = 1,
-    ORIEL_KIND_ALL_GATHER,
-    ORIEL_KIND_REDUCE_SCATTER,
-    ORIEL_KIND_ALL_TO_ALL,
-    ORIEL_KIND_BROADCAST,
-    ORIEL_KIND_PERMUTE,
-    ORIEL_KIND_BARRIER,
-    ORIEL_KIND_RAGGED_ALL_TO_ALL,
-    ORIEL_KIND_KERNEL,
-    ORIEL_KIND_COUNT
-};
 
-const char *oriel_kind_name(uint32_t kind);
-/* "all_reduce sum of 64 bytes of f32" */
-void oriel_record_describe(const oriel_record *record, char *out, size_t len);
 /* An operation has begun, or (TRACE_DONE) was over before anybody could ask. */
 heap_trace *oriel_trace_add(oriel_comm *comm, int rank, uint64_t group, const oriel_record *record,
                             enum trace_state state);

@@ -393,7 +393,7 @@ static struct stage begin(oriel_request *request)
     keep_up(request);
     s = oriel_stage_of(request);
     if (request->index == 0)
-        atomic_fetch_add_explicit(&request->comm->heap.ranks[request->cell->owner].staged,
+        atomic_fetch_add_explicit(&request->comm->heap.pool[request->cell->owner].staged,
                                   taken(request, &s), memory_order_relaxed);
     return s;
 }

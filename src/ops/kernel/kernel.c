@@ -199,7 +199,7 @@ static void describe(const oriel_kernel_call *call, char *out, size_t len)
 
 void oriel_kernel_call_identify(oriel_kernel_call *call, const oriel_heap *heap)
 {
-    char text[sizeof heap->header->names[0].text];
+    char text[sizeof((heap_name *)0)->text];
     uint64_t identity = oriel_mix(call->kernel->hash ^ (uint64_t)call->num_operands);
 
     for (int i = 0; i < call->num_buffers; i++) {

@@ -2,7 +2,7 @@
 /* processes: 3 */
 /* Every operation between processes:
  * family [local ranks] [random calls] [1: around the sizes that lanes take] */
-#include "core/world/comm.h"
+#include "core/protocol/cell.h"
 #include "ops/choose.h"
 #include "support/check.h"
 #include "support/family.h"

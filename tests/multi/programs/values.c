@@ -1,7 +1,7 @@
 /* labels: valgrind */
 /* processes: 3 */
 /* all_reduce between processes: values [local ranks] [random calls] */
-#include "core/world/comm.h"
+#include "core/protocol/cell.h"
 #include "support/check.h"
 #include "support/family.h"
 #include "support/process.h"

@@ -199,8 +199,8 @@ static oriel_comm *make(int shared)
         gpus[i] = (oriel_gpu){.ordinal = i, .device = i, .arch = 90, .name = "fake"};
         ranks[i] = (oriel_device_rank){
             .gpu = &gpus[i], .heap = {.bytes = 4 << 20, .handle = 100 + (cu_handle)i, .fd = -1}};
-        comm->heap.ranks[i].gpu[0] = (char)(shared ? 1 : 1 + i);
-        comm->heap.ranks[i].device_bytes = 4 << 20;
+        oriel_device_card(&comm->heap, i)->gpu[0] = (char)(shared ? 1 : 1 + i);
+        oriel_device_card(&comm->heap, i)->bytes = 4 << 20;
     }
     devices.gpus = gpus;
     devices.num_gpus = devices.num_ranks = 2;
@@ -273,7 +273,7 @@ static void test_reasons(void **state)
     driver.can = 0;
     refuses(comm, "device 0 (fake) has no multicast");
     comm = make(0);
-    comm->heap.ranks[1].device_bytes = 6 << 20;
+    oriel_device_card(&comm->heap, 1)->bytes = 6 << 20;
     refuses(comm, "differ in size");
     comm = make(0);
     comm->wants_nccl = 1;

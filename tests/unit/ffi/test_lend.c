@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "base/config.h"
+#include "core/device/shown.h"
 #include "core/world/comm.h"
 #include "ffi/ffi.h"
 #include "ffi/lend.h"
@@ -113,7 +114,7 @@ static int set_up(void **state)
     (void)state;
     comm = ranks_comm(RANKS, 5.0, NULL);
     for (int r = 0; r < RANKS; r++)
-        comm->heap.ranks[r].gpu[0] = (char)(r + 1);
+        oriel_device_card(&comm->heap, r)->gpu[0] = (char)(r + 1);
     requests = takes = errors = refuses = 0;
     good = collectives(sizeof good, 0, 1);
     extension = &good;
@@ -234,7 +235,7 @@ static void ranks_that_share_a_gpu_ask_only_if_nccl_allows_it(void **state)
     void *lent;
 
     (void)state;
-    comm->heap.ranks[1].gpu[0] = comm->heap.ranks[0].gpu[0];
+    oriel_device_card(&comm->heap, 1)->gpu[0] = oriel_device_card(&comm->heap, 0)->gpu[0];
     CHECK_OK(try_both(&with, site, "auto", &lent));
     assert_null(lent);
     oriel_site_destroy(site);

@@ -10,7 +10,8 @@
 #include <cmocka.h>
 
 #include "base/config.h"
-#include "core/heap/heap.h"
+#include "core/protocol/cell.h"
+#include "core/start/sections.h"
 #include "support/check.h"
 #include "support/values.h"
 
@@ -20,17 +21,17 @@ static oriel_status plan(int ranks, const char *staging, const char *chunk, heap
     setenv("ORIEL_STAGING", staging, 1);
     setenv("ORIEL_CHUNK", chunk, 1);
     CHECK_OK(oriel_config_load());
-    return oriel_heap_plan(&ranks, 1, plan_p);
+    return oriel_heap_plan(oriel_heap_rooms, &ranks, 1, plan_p);
 }
 
-static oriel_heap format(const heap_header *h, int ranks)
+static oriel_heap format(const heap_header *h)
 {
     oriel_segment segment = {.base = aligned_alloc(4096, h->bytes), .bytes = h->bytes, .fd = -1};
     oriel_heap heap;
 
     CHECK(segment.base != NULL, "%zu bytes", segment.bytes);
     memset(segment.base, 0, h->pools_at);
-    oriel_heap_format(segment, h, &ranks, &heap);
+    oriel_heap_format(segment, h, &heap);
     return heap;
 }
 
@@ -43,12 +44,34 @@ static void inside(const oriel_heap *heap, const void *at, size_t bytes)
           (size_t)offset, bytes, heap->segment.bytes);
 }
 
+/* Every section has one declaration. */
+static uint64_t section_bytes(const heap_header *h, int id)
+{
+    uint64_t bytes = 0;
+
+    for (int room = 0; oriel_heap_rooms[room] != NULL; room++) {
+        for (const heap_section *s = oriel_heap_rooms[room]; s->bytes > 0; s++) {
+            uint64_t n = s->share == HEAP_PER_RANK      ? h->num_ranks
+                         : s->share == HEAP_PER_PROCESS ? h->num_processes
+                                                        : 1;
+
+            assert_true((int)s->id != id || bytes == 0);
+            bytes += (int)s->id == id ? n * s->bytes : 0;
+        }
+    }
+    assert_true(bytes > 0);
+    return bytes;
+}
+
 static void check_order(const heap_header *h)
 {
-    assert_true(sizeof *h <= h->procs_at);
-    assert_true(h->procs_at + h->num_processes * sizeof(heap_proc) <= h->ranks_at);
-    assert_true(h->ranks_at + h->num_ranks * sizeof(heap_rank) <= h->buckets_at);
-    assert_true(h->buckets_at + HEAP_BUCKETS * sizeof(heap_bucket) <= h->pools_at);
+    uint64_t end = sizeof *h;
+
+    for (int id = 0; id < HEAP_SECTIONS; id++) {
+        assert_true(h->at[id] >= end);
+        end = h->at[id] + section_bytes(h, id);
+    }
+    assert_true(h->pools_at >= end);
     assert_true(h->pools_at + h->num_ranks * h->pool_bytes <= h->bytes);
     assert_true(h->num_blocks >= 1 && h->num_blocks <= 64 * HEAP_BLOCK_WORDS);
     assert_true(h->num_channels >= 1 && h->num_channels <= HEAP_MAX_CHANNELS);
@@ -119,7 +142,7 @@ static void test_layouts(void **state)
             assert_true(h.pool_bytes <= oriel_config_number(ORIEL_OPT_STAGING));
             if (h.bytes > (size_t)1 << 30)
                 continue;
-            heap = format(&h, ranks[r]);
+            heap = format(&h);
             check_pools(&heap);
             check_eager(&heap);
             free(heap.segment.base);
@@ -130,6 +153,7 @@ static void test_layouts(void **state)
 static void test_numbers(void **state)
 {
     static const int local_ranks[] = {2, 1, 3};
+    static const int machines[] = {0, 1, 1};
     heap_header h;
     oriel_heap heap;
 
@@ -137,17 +161,22 @@ static void test_numbers(void **state)
     setenv("ORIEL_STAGING", "256K", 1);
     setenv("ORIEL_CHUNK", "1K", 1);
     CHECK_OK(oriel_config_load());
-    CHECK_OK(oriel_heap_plan(local_ranks, 3, &h));
+    CHECK_OK(oriel_heap_plan(oriel_heap_rooms, local_ranks, 3, &h));
     assert_int_equal(h.num_ranks, 6);
     heap.segment = (oriel_segment){aligned_alloc(4096, h.bytes), h.bytes, -1};
     memset(heap.segment.base, 0, h.pools_at);
-    oriel_heap_format(heap.segment, &h, local_ranks, &heap);
+    oriel_heap_format(heap.segment, &h, &heap);
+    oriel_world_place(&heap, local_ranks, machines, 1, 2);
     assert_int_equal(heap.procs[1].first_rank, 2);
     assert_int_equal(heap.procs[2].first_rank, 3);
     assert_int_equal(heap.procs[2].local_ranks, 3);
     assert_int_equal(heap.ranks[1].process, 0);
     assert_int_equal(heap.ranks[2].process, 1);
     assert_int_equal(heap.ranks[5].process, 2);
+    assert_int_equal(heap.procs[2].machine, 1);
+    assert_int_equal(heap.header->num_machines, 2);
+    assert_int_equal(heap.header->lead, 2);
+    assert_int_equal(heap.header->parties, 3); /* two processes and the bridge */
     free(heap.segment.base);
 }
 
@@ -159,7 +188,7 @@ static void test_too_many(void **state)
     (void)state;
     CHECK_IS(ORIEL_ERR_INVALID, plan(1025, "256K", "1K", &h));
     check_says("1025", NULL);
-    CHECK_IS(ORIEL_ERR_INVALID, oriel_heap_plan(local_ranks, 2, &h));
+    CHECK_IS(ORIEL_ERR_INVALID, oriel_heap_plan(oriel_heap_rooms, local_ranks, 2, &h));
     CHECK_IS(ORIEL_ERR_INVALID, plan(1024, "256K", "1K", &h));
     check_says("ORIEL_STAGING", "1024", NULL);
     CHECK_OK(plan(1024, "1M", "1K", &h));
@@ -177,30 +206,59 @@ static void test_open(void **state)
 
     (void)state;
     CHECK_OK(plan(2, "256K", "1K", &h));
-    heap = format(&h, 2);
-    CHECK_OK(oriel_heap_open(heap.segment, &other));
+    heap = format(&h);
+    CHECK_OK(oriel_heap_open(oriel_heap_rooms, heap.segment, &other));
     assert_ptr_equal(other.pools, heap.pools);
     assert_ptr_equal(other.buckets, heap.buckets);
     memcpy(&kept, heap.header, sizeof kept);
 
     heap.header->magic++;
-    CHECK_IS(ORIEL_ERR_INVALID, oriel_heap_open(heap.segment, &other));
+    CHECK_IS(ORIEL_ERR_INVALID, oriel_heap_open(oriel_heap_rooms, heap.segment, &other));
     memcpy(heap.header, &kept, sizeof kept);
     heap.header->bytes--;
-    CHECK_IS(ORIEL_ERR_INVALID, oriel_heap_open(heap.segment, &other));
+    CHECK_IS(ORIEL_ERR_INVALID, oriel_heap_open(oriel_heap_rooms, heap.segment, &other));
+    memcpy(heap.header, &kept, sizeof kept);
+    heap.header->num_ranks = 3;
+    CHECK_IS(ORIEL_ERR_INVALID, oriel_heap_open(oriel_heap_rooms, heap.segment, &other));
+    memcpy(heap.header, &kept, sizeof kept);
+    heap.header->at[SECTION_BUCKETS] += HEAP_LINE;
+    CHECK_IS(ORIEL_ERR_INVALID, oriel_heap_open(oriel_heap_rooms, heap.segment, &other));
     memcpy(heap.header, &kept, sizeof kept);
     heap.segment.bytes = 64;
-    CHECK_IS(ORIEL_ERR_INVALID, oriel_heap_open(heap.segment, &other));
+    CHECK_IS(ORIEL_ERR_INVALID, oriel_heap_open(oriel_heap_rooms, heap.segment, &other));
+    free(heap.segment.base);
+}
+
+/* A version whose processes have one word more. */
+static void test_other_sections(void **state)
+{
+    heap_section processes[] = {
+        {"processes", SECTION_PROCS, HEAP_PER_PROCESS, sizeof(heap_proc) + HEAP_LINE},
+        {.bytes = 0}};
+    const heap_section *rooms[] = {processes, NULL};
+    heap_section same[] = {{"processes", SECTION_PROCS, HEAP_PER_PROCESS, sizeof(heap_proc)},
+                           {.bytes = 0}};
+    const heap_section *other_rooms[] = {same, NULL};
+    int ranks = 1;
+    heap_header h;
+    oriel_heap heap;
+    oriel_heap other;
+
+    (void)state;
+    CHECK_OK(plan(ranks, "256K", "1K", &h));
+    CHECK_OK(oriel_heap_plan(rooms, &ranks, 1, &h));
+    heap = format(&h);
+    CHECK_OK(oriel_heap_open(rooms, heap.segment, &other));
+    CHECK_IS(ORIEL_ERR_INVALID, oriel_heap_open(other_rooms, heap.segment, &other));
     free(heap.segment.base);
 }
 
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_layouts),
-        cmocka_unit_test(test_numbers),
-        cmocka_unit_test(test_too_many),
-        cmocka_unit_test(test_open),
+        cmocka_unit_test(test_layouts),        cmocka_unit_test(test_numbers),
+        cmocka_unit_test(test_too_many),       cmocka_unit_test(test_open),
+        cmocka_unit_test(test_other_sections),
     };
 
     if (argc > 1)

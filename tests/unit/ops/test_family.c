@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "core/world/comm.h"
+#include "core/protocol/cell.h"
 #include "support/check.h"
 #include "support/family.h"
 #include "support/ranks.h"

@@ -62,8 +62,8 @@ static int taken(const oriel_comm *comm)
 
     for (int r = 0; r < comm->size; r++) {
         for (int w = 0; w < HEAP_BLOCK_WORDS; w++)
-            n += __builtin_popcountll(atomic_load(&comm->heap.ranks[r].blocks[w]));
-        n += __builtin_popcountll(atomic_load(&comm->heap.ranks[r].channels));
+            n += __builtin_popcountll(atomic_load(&comm->heap.pool[r].blocks[w]));
+        n += __builtin_popcountll(atomic_load(&comm->heap.pool[r].channels));
     }
     return n;
 }

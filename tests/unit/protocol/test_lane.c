@@ -40,7 +40,7 @@ static void sit(void)
 
 static int lanes_taken(void)
 {
-    return __builtin_popcountll(atomic_load(&comm->heap.ranks[1].lanes));
+    return __builtin_popcountll(atomic_load(&comm->heap.pool[1].lanes));
 }
 
 static enum lane_view look(int i, uint64_t s)
@@ -297,7 +297,7 @@ static void no_lane_where_there_is_no_room(void **state)
     assert_int_equal(oriel_lane_room_for(&comm->heap, RANKS), HEAP_LANE_ROOM);
     while (oriel_lane_take(&comm->heap, 2, RANKS) >= 0) {
     }
-    assert_int_equal(__builtin_popcountll(atomic_load(&comm->heap.ranks[2].lanes)),
+    assert_int_equal(__builtin_popcountll(atomic_load(&comm->heap.pool[2].lanes)),
                      comm->heap.header->num_lanes);
 }
 

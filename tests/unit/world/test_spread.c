@@ -14,6 +14,7 @@
 enum { MOST = 9, FIRST = 3, SECOND = 70 };
 
 static heap_header header;
+static heap_control control;
 static heap_proc procs[MOST];
 static oriel_comm comm;
 
@@ -21,11 +22,12 @@ static oriel_comm comm;
 static int set_up(void **state)
 {
     (void)state;
-    memset(&header, 0, sizeof header);
+    memset(&control, 0, sizeof control);
     memset(procs, 0, sizeof procs);
     comm = (oriel_comm){.heap = {.header = &header, .procs = procs}};
-    atomic_store(&header.cpus[FIRST / 64], 1ull << FIRST % 64);
-    atomic_store(&header.cpus[SECOND / 64], 1ull << SECOND % 64);
+    comm.heap.section[SECTION_CONTROL] = &control;
+    atomic_store(&control.cpus[FIRST / 64], 1ull << FIRST % 64);
+    atomic_store(&control.cpus[SECOND / 64], 1ull << SECOND % 64);
     for (int p = 0; p < MOST; p++)
         procs[p].local_ranks = 1;
     return 0;
@@ -67,11 +69,11 @@ static void all_cores_count(void **state)
     uint64_t cpus[CPU_WORDS];
 
     (void)state;
-    memset(&header, 0, sizeof header);
+    memset(&control, 0, sizeof control);
     oriel_cpus(cpus);
     oriel_spread_show(&comm);
     for (int w = 0; w < CPU_WORDS; w++)
-        assert_int_equal(atomic_load(&header.cpus[w]), cpus[w]);
+        assert_int_equal(atomic_load(&control.cpus[w]), cpus[w]);
 }
 
 /* Moves this thread, where the machine has two cores or more. */
@@ -80,7 +82,7 @@ static void bound_to_none(void **state)
     int cores = oriel_cpu_count();
 
     (void)state;
-    memset(&header, 0, sizeof header);
+    memset(&control, 0, sizeof control);
     oriel_spread_show(&comm);
     procs[0].local_ranks = cores;
     comm.num_processes = 1;

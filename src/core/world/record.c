@@ -1,0 +1,56 @@
+#include "core/world/record.h"
+
+#include <stdio.h>
+
+#include "base/types.h"
+
+const char *oriel_kind_name(uint32_t kind)
+{
+    static const char *const names[ORIEL_KIND_COUNT] = {
+        [ORIEL_KIND_ALL_REDUCE] = "all_reduce",
+        [ORIEL_KIND_ALL_GATHER] = "all_gather",
+        [ORIEL_KIND_REDUCE_SCATTER] = "reduce_scatter",
+        [ORIEL_KIND_ALL_TO_ALL] = "all_to_all",
+        [ORIEL_KIND_BROADCAST] = "broadcast",
+        [ORIEL_KIND_PERMUTE] = "permute",
+        [ORIEL_KIND_BARRIER] = "barrier",
+        [ORIEL_KIND_RAGGED_ALL_TO_ALL] = "ragged_all_to_all",
+        [ORIEL_KIND_KERNEL] = "kernel",
+    };
+
+    return kind < ORIEL_KIND_COUNT && names[kind] != NULL ? names[kind] : "unknown operation";
+}
+
+void oriel_record_describe(const oriel_record *record, char *out, size_t len)
+{
+    const char *kind = oriel_kind_name(record->kind);
+    const char *dtype = oriel_dtype_name((oriel_dtype)record->dtype);
+    unsigned long long bytes = record->bytes;
+    unsigned long long shape = record->shape;
+
+    switch (record->kind) {
+    case ORIEL_KIND_ALL_REDUCE:
+    case ORIEL_KIND_REDUCE_SCATTER:
+        snprintf(out, len, "%s %s of %llu bytes of %s%s%s", kind,
+                 oriel_redop_name((oriel_redop)record->redop), bytes, dtype,
+                 shape != ORIEL_VIA_AUTO ? " via " : "",
+                 shape != ORIEL_VIA_AUTO ? oriel_via_name((oriel_via)shape) : "");
+        break;
+    case ORIEL_KIND_BROADCAST:
+        snprintf(out, len, "%s of %llu bytes of %s from root %llu", kind, bytes, dtype, shape);
+        break;
+    case ORIEL_KIND_PERMUTE:
+        snprintf(out, len, "%s of %llu bytes of %s by permutation %016llx", kind, bytes, dtype,
+                 shape);
+        break;
+    case ORIEL_KIND_BARRIER:
+        snprintf(out, len, "%s", kind);
+        break;
+    case ORIEL_KIND_RAGGED_ALL_TO_ALL:
+        snprintf(out, len, "%s of rows of %llu bytes of %s in %llu slices for each member", kind,
+                 bytes, dtype, shape);
+        break;
+    default:
+        snprintf(out, len, "%s of %llu bytes of %s", kind, bytes, dtype);
+    }
+}

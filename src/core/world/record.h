@@ -1,0 +1,38 @@
+/* What an operation is: compared between ranks, and told in sentences. */
+#ifndef ORIEL_CORE_WORLD_RECORD_H
+#define ORIEL_CORE_WORLD_RECORD_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum oriel_kind {
+    ORIEL_KIND_ALL_REDUCE = 1,
+    ORIEL_KIND_ALL_GATHER,
+    ORIEL_KIND_REDUCE_SCATTER,
+    ORIEL_KIND_ALL_TO_ALL,
+    ORIEL_KIND_BROADCAST,
+    ORIEL_KIND_PERMUTE,
+    ORIEL_KIND_BARRIER,
+    ORIEL_KIND_RAGGED_ALL_TO_ALL,
+    ORIEL_KIND_KERNEL,
+    ORIEL_KIND_COUNT
+};
+
+/* Beside which one it is. */
+typedef struct oriel_record {
+    uint64_t bytes;      /* of one block; of a row in ragged_all_to_all */
+    uint64_t shape;      /* what else a kind needs: see op.h */
+    uint32_t n;          /* members of the group */
+    uint16_t kind;       /* enum oriel_kind */
+    uint8_t dtype;       /* oriel_dtype */
+    uint8_t redop;       /* oriel_redop */
+    uint8_t mode;        /* enum oriel_mode; follows from the rest */
+    uint8_t reserved[3]; /* 0: records are compared whole */
+    uint32_t instances;  /* calls of one site in one program, 0 outside of XLA */
+} oriel_record;
+
+const char *oriel_kind_name(uint32_t kind);
+/* "all_reduce sum of 64 bytes of f32" */
+void oriel_record_describe(const oriel_record *record, char *out, size_t len);
+
+#endif
