@@ -12,7 +12,7 @@ import job
 import slurm
 
 # Fewer calls than this, and the sweep did not reach what it is for. To destroy is to end
-# the watch thread, which is told and gives up its vow; a process alone has none, and
+# the watch thread, which is told and drops its robust list; a process alone has none, and
 # nothing is left that could fail.
 LEAST = {"create": 10, "use": 8, "destroy": 2}
 

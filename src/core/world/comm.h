@@ -242,13 +242,14 @@ oriel_status oriel_reads_copy(const oriel_comm *comm, int process, void *dst, co
                               size_t bytes);
 /* A thread that lives as long as the comm stands for its process: where others read, they need
  * not look for the token. */
-typedef struct oriel_vow {
-    struct robust_list_head head;
-    struct robust_list_head *before;
-    struct robust_list word;
-} oriel_vow;
-void oriel_reads_vow(oriel_comm *comm, oriel_vow *vow);
-void oriel_reads_unvow(oriel_comm *comm, const oriel_vow *vow);
+typedef struct oriel_robust {
+    struct robust_list_head head;    /* the thread's robust list, with one entry ... */
+    struct robust_list word;         /* ... which stands for the process's `watcher` */
+    struct robust_list_head *before; /* the list that the thread had */
+} oriel_robust;
+/* Local, by that thread: from here on until it ends, or drops the list. */
+void oriel_reads_hold_robust(oriel_comm *comm, oriel_robust *robust);
+void oriel_reads_drop_robust(oriel_comm *comm, const oriel_robust *robust);
 /* Whether each process of the group can read the memory of the others. */
 int oriel_group_reads(const oriel_group *group);
 

@@ -19,24 +19,24 @@ void oriel_reads_show(oriel_comm *comm)
 
 /* When the thread ends, which is before its process gives its pid back, the system puts
  * FUTEX_OWNER_DIED in place of its id. */
-void oriel_reads_vow(oriel_comm *comm, oriel_vow *vow)
+void oriel_reads_hold_robust(oriel_comm *comm, oriel_robust *robust)
 {
     _Atomic uint32_t *watcher = &comm->heap.procs[comm->process].watcher;
 
-    memset(vow, 0, sizeof *vow);
-    if (oriel_sys_now->get_robust(&vow->before) != 0)
+    memset(robust, 0, sizeof *robust);
+    if (oriel_sys_now->get_robust(&robust->before) != 0)
         return;
-    vow->head.list.next = &vow->word;
-    vow->word.next = &vow->head.list;
-    vow->head.futex_offset = (long)((uintptr_t)watcher - (uintptr_t)&vow->word);
-    if (oriel_sys_now->set_robust(&vow->head) == 0)
+    robust->head.list.next = &robust->word;
+    robust->word.next = &robust->head.list;
+    robust->head.futex_offset = (long)((uintptr_t)watcher - (uintptr_t)&robust->word);
+    if (oriel_sys_now->set_robust(&robust->head) == 0)
         atomic_store(watcher, (uint32_t)oriel_thread_id());
 }
 
-void oriel_reads_unvow(oriel_comm *comm, const oriel_vow *vow)
+void oriel_reads_drop_robust(oriel_comm *comm, const oriel_robust *robust)
 {
     if (atomic_exchange(&comm->heap.procs[comm->process].watcher, 0) != 0)
-        oriel_sys_now->set_robust(vow->before);
+        oriel_sys_now->set_robust(robust->before);
 }
 
 /* If so, it has been, and its pid was its own. */

@@ -85,9 +85,9 @@ static void *watch_main(void *arg)
     oriel_comm *comm = arg;
     neighbour next = {.process = -1, .fd = -1};
     int pause = FIRST_MS;
-    oriel_vow vow;
+    oriel_robust robust;
 
-    oriel_reads_vow(comm, &vow);
+    oriel_reads_hold_robust(comm, &robust);
     while (!atomic_load(&comm->watch_ends)) {
         struct pollfd fds[3] = {{.fd = comm->watch_wake, .events = POLLIN},
                                 {.fd = comm->has_port ? comm->port.fd : -1, .events = POLLIN},
@@ -106,7 +106,7 @@ static void *watch_main(void *arg)
         oriel_comm_look(comm);
     }
     forget(&next);
-    oriel_reads_unvow(comm, &vow);
+    oriel_reads_drop_robust(comm, &robust);
     return NULL;
 }
 

@@ -482,19 +482,19 @@ static oriel_status read_own(oriel_comm *comm)
     return st;
 }
 
-static oriel_vow vow;
+static oriel_robust robust;
 
-static void *vow_and_end(void *comm)
+static void *hold_and_end(void *comm)
 {
-    oriel_reads_vow(comm, &vow);
+    oriel_reads_hold_robust(comm, &robust);
     CHECK_OK(read_own(comm));
     return NULL;
 }
 
-static void *vow_and_leave(void *comm)
+static void *hold_and_drop(void *comm)
 {
-    oriel_reads_vow(comm, &vow);
-    oriel_reads_unvow(comm, &vow);
+    oriel_reads_hold_robust(comm, &robust);
+    oriel_reads_drop_robust(comm, &robust);
     return NULL;
 }
 
@@ -511,11 +511,11 @@ static void test_pid_of_another(void **state)
     assert_int_equal(read_own(comm), ORIEL_ERR_PEER);
     CHECK(strstr(oriel_last_error(), "is not process 0 any more") != NULL, "%s",
           oriel_last_error());
-    assert_int_equal(pthread_create(&thread, NULL, vow_and_end, comm), 0);
+    assert_int_equal(pthread_create(&thread, NULL, hold_and_end, comm), 0);
     assert_int_equal(pthread_join(thread, NULL), 0);
     assert_int_equal(atomic_load(watcher), FUTEX_OWNER_DIED); /* the system has said so */
     assert_int_equal(read_own(comm), ORIEL_ERR_PEER);
-    assert_int_equal(pthread_create(&thread, NULL, vow_and_leave, comm), 0);
+    assert_int_equal(pthread_create(&thread, NULL, hold_and_drop, comm), 0);
     assert_int_equal(pthread_join(thread, NULL), 0);
     assert_int_equal(atomic_load(watcher), 0);
     comm->token--;
