@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "base/config.h"
+#include "base/math.h"
 #include "base/sys.h"
 #include "core/world/names.h"
 #include "core/nccl/comm.h"
@@ -62,23 +63,18 @@ static int count_ctas(const oriel_comm *comm, enum oriel_option_id option, int m
     return ctas > 0 ? ctas : 1;
 }
 
-static uint64_t round_up(uint64_t value)
-{
-    return (value + ALIGN - 1) / ALIGN * ALIGN;
-}
-
 static uint64_t plan_heap(oriel_devices *devices, int size)
 {
     uint32_t lines = size <= MANY_RANKS ? DEVICE_SMALL_LINES : 1;
     uint64_t slots = 2ull * (uint64_t)size * DEVICE_SMALL_CTAS * lines * DEVICE_THREADS * 16;
 
     devices->slot_lines = lines;
-    devices->slots_at = round_up(sizeof(device_table));
-    devices->ragged_at = round_up(devices->slots_at + slots);
-    devices->arena_at =
-        round_up(devices->ragged_at + (uint64_t)size * (DEVICE_SLICES + 1) * sizeof(device_slice));
+    devices->slots_at = oriel_round_up(sizeof(device_table), ALIGN);
+    devices->ragged_at = oriel_round_up(devices->slots_at + slots, ALIGN);
+    devices->arena_at = oriel_round_up(
+        devices->ragged_at + (uint64_t)size * (DEVICE_SLICES + 1) * sizeof(device_slice), ALIGN);
     devices->arena_bytes = (size_t)oriel_config_number(ORIEL_OPT_GPU_ARENA);
-    devices->stage_at = round_up(devices->arena_at + devices->arena_bytes);
+    devices->stage_at = oriel_round_up(devices->arena_at + devices->arena_bytes, ALIGN);
     return devices->stage_at + (uint64_t)oriel_config_number(ORIEL_OPT_GPU_STAGE);
 }
 

@@ -188,7 +188,7 @@ size_t oriel_heap_eager_bytes(const oriel_heap *heap, int n)
 {
     uint64_t room = heap->header->block_bytes - (uint64_t)n * sizeof(heap_member);
 
-    return (size_t)(room / (uint64_t)n / HEAP_LINE * HEAP_LINE);
+    return oriel_round_down(room / (uint64_t)n, HEAP_LINE);
 }
 
 char *oriel_heap_eager(const oriel_heap *heap, const heap_cell *cell, int n, int index)

@@ -20,10 +20,10 @@ size_t oriel_lane_room_for(const oriel_heap *heap, int n)
 
     if (heap->header->num_lanes == 0 || heap->header->lane_bytes <= slots)
         return 0;
-    bulk = (heap->header->lane_bytes - slots) / ((size_t)n * LANE_BULKS) / HEAP_LINE * HEAP_LINE;
-    if (bulk > HEAP_LANE_ROOM)
-        bulk = HEAP_LANE_ROOM; /* all groups that are a part of the world should fit its caches */
-    return bulk > LANE_SMALL ? bulk : LANE_SMALL;
+    bulk =
+        oriel_round_down((heap->header->lane_bytes - slots) / ((size_t)n * LANE_BULKS), HEAP_LINE);
+    /* All groups that are a part of the world should fit its caches. */
+    return oriel_most(oriel_least(bulk, HEAP_LANE_ROOM), LANE_SMALL);
 }
 
 static heap_lane *lane_at(const oriel_heap *heap, int owner, int number)

@@ -9,6 +9,7 @@
 #ifndef ORIEL_CORE_PROTOCOL_LANE_H
 #define ORIEL_CORE_PROTOCOL_LANE_H
 
+#include "base/math.h"
 #include "core/heap/pool.h"
 #include "core/world/comm.h"
 #include "core/world/record.h"
@@ -120,7 +121,7 @@ static inline char *oriel_lane_payload(const oriel_seat *seat, uint64_t s, int i
 {
     uint32_t bulks = oriel_lane_bulks(seat, bytes);
     size_t at = ((size_t)index * LANE_BULKS + s * bulks % LANE_BULKS) * seat->bulk;
-    size_t step = (bytes + HEAP_LINE - 1) / HEAP_LINE * HEAP_LINE;
+    size_t step = oriel_round_up(bytes, HEAP_LINE);
 
     if (bytes <= LANE_SMALL)
         return oriel_lane_slot(seat, s, index)->payload;

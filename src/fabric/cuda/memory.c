@@ -3,6 +3,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "base/math.h"
 #include "base/config.h"
 #include "base/sys.h"
 
@@ -192,7 +193,7 @@ oriel_status oriel_cuda_memory_create(const oriel_gpu *gpu, size_t bytes,
 
     if (st != ORIEL_OK)
         return st;
-    memory.bytes = (bytes + granularity - 1) / granularity * granularity;
+    memory.bytes = oriel_round_up(bytes, granularity);
     st = oriel_cuda_check(oriel_cu->mem_create(&memory.handle, memory.bytes, &allocation, 0),
                           "allocating device memory");
     if (st != ORIEL_OK)
