@@ -136,7 +136,7 @@ static void give_block(const oriel_heap *heap, int rank, int block)
 }
 
 /* Takes what the operation needs from the pool of `owner`. Of another's pool half is
- * left alone: only who can always make its own calls' cells makes progress whatever
+ * left alone: only a rank that can always make its own calls' cells makes progress whatever
  * the others wait for. */
 static int take_resources(const oriel_heap *heap, heap_cell *cell, int owner, int rank, int staged)
 {
@@ -352,7 +352,7 @@ void oriel_cell_leave(const oriel_group *group, heap_cell *cell)
     }
     free_cell(&comm->heap, bucket, cell);
     unlock(bucket);
-    /* Who parks does so before its last try: either this sees it, or that finds
+    /* A call that parks does so before its last try: either this sees it, or that finds
      * the room. */
     atomic_thread_fence(memory_order_seq_cst);
     if (atomic_load_explicit(&comm->heap.header->parked, memory_order_relaxed) != 0)

@@ -16,7 +16,7 @@
 #include "core/start/bootstrap.h"
 #include "core/start/launcher.h"
 
-/* A launcher is asked only by who says nothing at all about its place. */
+/* A launcher is asked only by a caller that says nothing at all about its place. */
 static oriel_status complete_place(oriel_comm_params *params)
 {
     if (params->num_processes == 0 && params->process_id == -1)

@@ -27,7 +27,7 @@ int oriel_name_known(const oriel_heap *heap, uint64_t identity)
            atomic_load_explicit(&entry->identity, memory_order_relaxed) == identity;
 }
 
-/* Who takes the entry writes the text; until that is there, the name is a number. */
+/* The process that takes the entry writes the text; until that is there, the name is a number. */
 void oriel_name_keep(const oriel_heap *heap, uint64_t identity, const char *text)
 {
     heap_name *entry;
