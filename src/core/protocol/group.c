@@ -7,6 +7,7 @@
 #include "base/sys.h"
 #include "base/hash.h"
 #include "core/protocol/group.h"
+#include "core/protocol/cell.h"
 #include "core/protocol/lane.h"
 
 static oriel_status check_ranks(const oriel_comm *comm, const int *ranks, int n)
