@@ -15,8 +15,7 @@
 #define MISMATCH_BIT (1ull << 61)
 
 const heap_section oriel_protocol_sections[] = {
-    {"buckets", SECTION_BUCKETS, HEAP_OF_ALL, HEAP_BUCKETS * sizeof(heap_bucket)},
-    {.bytes = 0}};
+    {"buckets", SECTION_BUCKETS, HEAP_OF_ALL, HEAP_BUCKETS * sizeof(heap_bucket)}, {.bytes = 0}};
 
 enum { LOCK_TRIES = 200, ORDERED_BUCKETS = 8 };
 #define LEAVE_LIMIT_S 5.0
