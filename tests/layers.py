@@ -42,7 +42,7 @@ SEES = {
     "core/start": ["fabric", *CORE, *LIBRARIES],
     **{room: ["fabric", *CORE, *LIBRARIES, *OPS] for room in OPS},
     "ffi": ["fabric", *CORE, *LIBRARIES, *OPS],
-    "tools": [*CORE, "core/start", *LIBRARIES],
+    "tools": [*CORE, "core/start", "ops", *LIBRARIES],
 }
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.M)

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/config.h"
+#include "choices.h"
 #include "core/start/launcher.h"
 #include "core/world/trace.h"
 #include "oriel/oriel.h"
@@ -16,7 +17,7 @@
 #endif
 
 const char oriel_info_help[] =
-    "usage: oriel info [--include | --pkg-config]\n"
+    "usage: oriel info [--include | --pkg-config | --choices [PROCESSES]]\n"
     "\n"
     "Shows the version, how this command was built, what the library can do, where its\n"
     "headers are, which launcher (oriel run, mpirun, srun) started it as which process, and\n"
@@ -24,7 +25,9 @@ const char oriel_info_help[] =
     "it does. Exit code 1 when an option, or what a launcher set, cannot be used.\n"
     "\n"
     "  --include     prints the folder of the headers alone, for -I\n"
-    "  --pkg-config  prints the folder of oriel.pc alone, for PKG_CONFIG_PATH\n";
+    "  --pkg-config  prints the folder of oriel.pc alone, for PKG_CONFIG_PATH\n"
+    "  --choices     prints how each operation between so many processes (one for each core)\n"
+    "                goes on this machine, by size, and why\n";
 
 static const struct part {
     const char *title;
@@ -206,6 +209,8 @@ int oriel_info_main(int argc, char **argv)
         if (argc == 2 && strcmp(argv[1], parts[i].argument) == 0)
             return print_part(&parts[i]);
     }
+    if (argc > 1 && argc <= 3 && strcmp(argv[1], "--choices") == 0)
+        return oriel_choices_main(argc == 3 ? argv[2] : NULL);
     if (argc > 1)
         return oriel_usage_error("info", "there is no argument \"%s\"", argv[1]);
     st = oriel_config_load();

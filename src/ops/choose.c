@@ -61,7 +61,7 @@ static const struct row {
     {KIND(ALL_GATHER) | KIND(PERMUTE), LANE | READS, CROWDED, BLOCK, PULL_FROM, 0, NO_BOUND,
      ORIEL_MODE_PULLED, "one copy out of the other's memory beats two"},
     {KIND(ALL_REDUCE), LANE, 0, PAYLOADS, LANE_READ_MOST + 1, 0, NO_BOUND, ORIEL_MODE_STAGED,
-     "each member reduces a part, so that each byte is read once"},
+     "chunk by chunk: members work on one while the next is on its way"},
     {KIND(PERMUTE), LANE | CROWDED | LARGE, 0, PAYLOAD, 0, 0, ONE_PLACE, ORIEL_MODE_LANE,
      "one meeting; more than one place would be two copies where one does"},
     {FIXED & ~KIND(PERMUTE), LANE | CROWDED, 0, PAYLOAD, 0, 0, ALL_PLACES, ORIEL_MODE_LANE,
@@ -147,8 +147,9 @@ oriel_choice oriel_choose(const oriel_facts *facts, const oriel_question *q)
     }
     return (oriel_choice){
         .mode = row->mode,
-        .stream = oriel_choose_stream(facts, q->kind, q->payload) ||
-                  (row->mode == ORIEL_MODE_STAGED && touched(facts, q) > facts->cache),
+        .stream = (row->mode == ORIEL_MODE_STAGED && touched(facts, q) > facts->cache) ||
+                  ((row->mode == ORIEL_MODE_STAGED || row->mode == ORIEL_MODE_LANE) &&
+                   oriel_choose_stream(facts, q->kind, q->payload)),
         .why = row->why,
     };
 }

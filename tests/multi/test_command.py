@@ -87,6 +87,19 @@ def test_info(oriel):
     assert "hush" not in done.stdout + done.stderr
 
 
+def test_choices(oriel):
+    done = oriel.run("info", "--choices", "2")
+    assert done.returncode == 0, done.stderr
+    assert "calls from XLA" in done.stdout
+    assert "all_reduce      up to" in done.stdout
+    blind = oriel.run("info", "--choices", "8", env={"ORIEL_DIRECT": "0"})
+    assert "pulled" in done.stdout and "pulled" not in blind.stdout
+    for wrong in ("1", "1025", "x"):
+        done = oriel.run("info", "--choices", wrong)
+        assert done.returncode == 2
+        assert f'not "{wrong}"' in done.stderr
+
+
 def test_info_with_a_bad_option(oriel):
     done = oriel.run("info", env={"ORIEL_TIMEOUT": "soon"})
     assert done.returncode == 1
