@@ -20,6 +20,12 @@ typedef struct oriel_ticket {
     char text[ORIEL_TICKET_BYTES];
 } oriel_ticket;
 
+/* What process 0 tells the others before they join, for a fabric that needs it: opaque bytes. */
+enum { ORIEL_INVITATION_BYTES = 128 };
+typedef struct oriel_invitation {
+    unsigned char bytes[ORIEL_INVITATION_BYTES];
+} oriel_invitation;
+
 /* The serving end of a ticket: `fd` listens, and is readable when a peer waits. */
 typedef struct oriel_port {
     int fd;

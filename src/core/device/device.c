@@ -1,4 +1,4 @@
-#include "core/device/device.h"
+#include "core/device/fabric.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -8,10 +8,8 @@
 #include "base/math.h"
 #include "base/sys.h"
 #include "core/world/names.h"
-#include "core/nccl/comm.h"
 #include "fabric/cuda/nvtx.h"
 #include "core/world/trace.h"
-#include "fabric/port.h"
 #include "oriel/detail/kernel_types.h"
 
 /* Up to MANY_RANKS slots are cheap enough to be large. */
@@ -83,18 +81,21 @@ static const enum oriel_option_id common_options[HEAP_GPU_OPTIONS] = {
     ORIEL_OPT_GPU_CTAS, ORIEL_OPT_GPU_KERNEL_CTAS, ORIEL_OPT_GPU_STAGE, ORIEL_OPT_GPU_ARENA,
     ORIEL_OPT_FABRIC,   ORIEL_OPT_NCCL_COMM,       ORIEL_OPT_GIN};
 
-static void show_options(const oriel_comm *comm, device_card *shown)
+static void show_options(const oriel_device_fabric *chosen, device_card *shown)
 {
+    uint64_t fabric = 0;
+
+    memcpy(&fabric, chosen->name, strlen(chosen->name));
     for (int i = 0; i < HEAP_GPU_OPTIONS; i++)
         shown->gpu_options[i] = common_options[i] == ORIEL_OPT_FABRIC
-                                    ? (uint64_t)comm->wants_nccl
+                                    ? fabric
                                     : (uint64_t)oriel_config_number(common_options[i]);
 }
 
 static void print_value(enum oriel_option_id option, uint64_t value, char *out, size_t len)
 {
     if (option == ORIEL_OPT_FABRIC)
-        snprintf(out, len, "%s", value ? "nccl" : "cuda");
+        snprintf(out, len, "%.*s", DEVICE_FABRIC_NAME, (const char *)&value);
     else if (oriel_config_choice(option, (int)value) != NULL)
         snprintf(out, len, "%s", oriel_config_choice(option, (int)value));
     else
@@ -183,26 +184,6 @@ static oriel_status fill_table(const oriel_comm *comm, oriel_device_rank *rank)
     return st;
 }
 
-/* All ranks of a process have the same addresses. */
-static void see_heap(oriel_devices *devices, int rank, cu_ptr base)
-{
-    for (int i = 0; i < devices->num_ranks; i++)
-        devices->ranks[i].heaps[rank] = base;
-}
-
-static oriel_status make_heap(const oriel_comm *comm, oriel_device_rank *rank)
-{
-    size_t bytes = plan_heap(comm->devices, comm->size);
-    const nccl_library *nccl;
-    oriel_status st;
-
-    if (!comm->wants_nccl)
-        return oriel_cuda_memory_create(rank->gpu, bytes, &rank->heap);
-    st = oriel_nccl_open(&nccl);
-    rank->heap = (oriel_cuda_memory){.bytes = bytes, .fd = -1};
-    return st == ORIEL_OK ? oriel_nccl_memory_create(nccl, rank->gpu, bytes, &rank->heap.base) : st;
-}
-
 static oriel_status prepare_rank(oriel_comm *comm, int local, int ordinal)
 {
     oriel_devices *devices = comm->devices;
@@ -213,24 +194,25 @@ static oriel_status prepare_rank(oriel_comm *comm, int local, int ordinal)
     if (st == ORIEL_OK)
         st = oriel_device_code_load(rank->gpu, &rank->code);
     if (st == ORIEL_OK)
-        st = make_heap(comm, rank);
+        st = devices->fabric->heap_create(rank->gpu, plan_heap(devices, comm->size), &rank->heap);
     if (st != ORIEL_OK)
         return st;
     memcpy(shown->gpu, rank->gpu->uuid.bytes, sizeof shown->gpu);
     shown->sms = rank->gpu->sms;
-    show_options(comm, shown);
+    show_options(devices->fabric, shown);
     shown->bytes = rank->heap.bytes;
     comm->heap.ranks[comm->first_rank + local].has_card = 1;
-    see_heap(devices, comm->first_rank + local, rank->heap.base);
+    oriel_heap_see(devices, comm->first_rank + local, rank->heap.base);
     return ORIEL_OK;
 }
 
-static oriel_devices *devices_new(const oriel_comm *comm)
+static oriel_devices *devices_new(const oriel_comm *comm, const oriel_device_fabric *fabric)
 {
     oriel_devices *devices = oriel_sys_now->alloc(sizeof *devices);
 
     if (devices == NULL)
         return NULL;
+    devices->fabric = fabric;
     devices->num_ranks = comm->local_ranks;
     devices->gpus = oriel_sys_now->alloc((size_t)comm->local_ranks * sizeof *devices->gpus);
     devices->ranks = oriel_sys_now->alloc((size_t)comm->local_ranks * sizeof *devices->ranks);
@@ -242,23 +224,17 @@ static oriel_devices *devices_new(const oriel_comm *comm)
 static const oriel_device_calls device_calls = {.look = oriel_devices_look,
                                                 .revoked = oriel_devices_revoked};
 
-oriel_status oriel_devices_prepare(oriel_comm *comm, const int *ordinals)
+oriel_status oriel_devices_prepare(oriel_comm *comm, const oriel_device_fabric *fabric,
+                                   const int *ordinals)
 {
     oriel_devices *devices;
     oriel_status st = ORIEL_OK;
 
-    if (ordinals == NULL)
-        return ORIEL_OK;
-    if (comm->wants_nccl && comm->heap.header->num_machines > 1)
-        return oriel_fail(ORIEL_ERR_UNSUPPORTED,
-                          "ORIEL_FABRIC=nccl in a world on %u machines: there the fabric is cuda "
-                          "within each machine, and NCCL is between them anyway",
-                          comm->heap.header->num_machines);
     if (comm->size > DEVICE_RANKS)
         return oriel_fail(ORIEL_ERR_UNSUPPORTED, "%d ranks on GPUs; at most %d are supported",
                           comm->size, DEVICE_RANKS);
     oriel_nvtx_open();
-    devices = devices_new(comm);
+    devices = devices_new(comm, fabric);
     comm->devices = devices;
     atomic_store(&comm->device_calls, &device_calls);
     if (devices == NULL || devices->gpus == NULL || devices->ranks == NULL ||
@@ -311,45 +287,6 @@ static oriel_status check_reach(const oriel_comm *comm, int rank)
     return st;
 }
 
-static oriel_status map_heap(oriel_comm *comm, int rank)
-{
-    oriel_devices *devices = comm->devices;
-    int process = comm->heap.ranks[rank].process;
-    const oriel_ticket *ticket = &comm->heap.procs[process].ticket;
-    int fd = -1;
-    oriel_status st = oriel_port_fetch(ticket, DEVICE_SEGMENT | (uint64_t)rank, comm->timeout, &fd);
-
-    if (st == ORIEL_OK) {
-        st = oriel_cuda_memory_import(fd, oriel_device_card(&comm->heap, rank)->bytes,
-                                      &devices->mapped[rank]);
-        oriel_sys_now->close(fd);
-    }
-    if (st == ORIEL_OK)
-        st = oriel_cuda_memory_open(&devices->mapped[rank], devices->gpus, devices->num_gpus);
-    if (st != ORIEL_OK)
-        return oriel_fail_in(st, "the device memory of rank %d (process %d)", rank, process);
-    see_heap(devices, rank, devices->mapped[rank].base);
-    return ORIEL_OK;
-}
-
-static oriel_status map_heaps(oriel_comm *comm, oriel_status st)
-{
-    oriel_devices *devices = comm->devices;
-
-    for (int r = 0; r < comm->size && st == ORIEL_OK; r++) {
-        int local = r - comm->first_rank;
-
-        if (!oriel_comm_is_here(comm, comm->heap.ranks[r].process))
-            continue;
-        if (local >= 0 && local < comm->local_ranks)
-            st = oriel_cuda_memory_open(&devices->ranks[local].heap, devices->gpus,
-                                        devices->num_gpus);
-        else
-            st = map_heap(comm, r);
-    }
-    return st;
-}
-
 /* All that this comm may have on the GPUs of this process at a time. */
 static oriel_status take_room(oriel_comm *comm)
 {
@@ -383,10 +320,7 @@ oriel_status oriel_devices_connect(oriel_comm *comm)
     st = take_room(comm);
     for (int r = 0; r < comm->size && st == ORIEL_OK; r++)
         st = check_reach(comm, r);
-    if (!comm->wants_nccl)
-        st = map_heaps(comm, st);
-    if (comm->wants_nccl || comm->heap.header->num_machines > 1)
-        st = oriel_nccl_connect(comm, st);
+    st = devices->fabric->connect(comm, st);
     if (st == ORIEL_OK)
         st = oriel_watch_start(comm);
     return st == ORIEL_OK ? oriel_registrar_start(comm) : st;
@@ -571,6 +505,6 @@ void oriel_devices_look(oriel_comm *comm)
     }
     for (int i = 0; i < devices->num_ranks && oriel_comm_aborted(comm); i++)
         __atomic_store_n(&devices->ranks[i].report->abort, 1, __ATOMIC_RELEASE);
-    oriel_nccl_look(comm);
+    devices->fabric->look(comm);
     pthread_mutex_unlock(&devices->look_lock);
 }

@@ -17,8 +17,8 @@ typedef struct oriel_export {
     uint64_t id; /* the driver's: new for each mapping, whatever its address */
     cu_ptr base;
     size_t bytes;
-    int fd;                  /* what others fetch; with NCCL there is none, but ... */
-    oriel_cuda_memory alias; /* ... the same memory again, which stays until NCCL lets go of it */
+    int fd;                  /* what peers fetch, where the fabric has descriptors; else -1 */
+    oriel_cuda_memory alias; /* the same memory again, where the fabric registers in rounds */
     int offered, registered; /* in a round that is under way, and in one that is over */
     uint64_t clique; /* whom it is shown to: a group, by its hash, see borrow.h; 0: all ... */
     uint32_t others; /* ... of whom so many have to map it */
@@ -62,7 +62,8 @@ typedef struct oriel_device_rank {
     oriel_export *exports;   /* DEVICE_WINDOWS of them, if there are other processes ... */
     _Atomic int num_exports; /* ... of which so many were ever used */
 
-    /* See borrow.c. */
+    /* See core/nccl/borrow.c. */
+    void (*free_lent)(struct oriel_device_rank *rank); /* frees the rest; NULL: nothing yet */
     struct oriel_clique *cliques;
     struct oriel_clique *clique;   /* of the call at hand */
     struct nccl_comm_object *lent; /* to the call at hand */
@@ -82,6 +83,7 @@ typedef struct oriel_multicast {
 } oriel_multicast;
 
 typedef struct oriel_devices {
+    const struct oriel_device_fabric *fabric;
     oriel_gpu *gpus; /* those of this process, each once */
     int num_gpus;
     oriel_device_rank *ranks; /* per local rank */
@@ -100,8 +102,9 @@ typedef struct oriel_devices {
     int left_behind;     /* nobody waits for what is still on the GPUs */
     _Atomic int drained; /* all has ended */
 
+    struct oriel_nccl *nccl; /* of fabrics that use it: see core/nccl/comm.h */
+
     /* The registrar, where there are other processes. */
-    struct oriel_nccl *nccl;       /* where that is the fabric; see nccl.h */
     struct oriel_import **imports; /* per rank of the world: DEVICE_WINDOWS of them, or NULL */
     pthread_t registrar;
     int registering;
@@ -120,12 +123,23 @@ static inline cu_ptr oriel_heap_seen(const oriel_comm *comm, int local_rank, int
     return devices->ranks[local_rank - comm->first_rank].heaps[rank];
 }
 
+/* All ranks of this process see the heap of `rank` at `base`. */
+static inline void oriel_heap_see(oriel_devices *devices, int rank, cu_ptr base)
+{
+    for (int i = 0; i < devices->num_ranks; i++)
+        devices->ranks[i].heaps[rank] = base;
+}
+
 /* Local, before the processes agree: opens the GPUs, loads the kernels, makes the heaps
  * and shows them to the others. What exists afterwards is freed by
- * oriel_devices_close, also after a failure. `ordinals` NULL: this process has CPU ranks. */
-oriel_status oriel_devices_prepare(oriel_comm *comm, const int *ordinals);
-/* Local, once all have prepared: maps the heaps of the others. */
+ * oriel_devices_close, also after a failure. */
+oriel_status oriel_devices_prepare(oriel_comm *comm, const struct oriel_device_fabric *fabric,
+                                   const int *ordinals);
+/* Collective over processes, once all have prepared: maps the heaps of the others. */
 oriel_status oriel_devices_connect(oriel_comm *comm);
+/* Collective, before the comm is freed: waits until no kernel uses memory of others, where the
+ * fabric needs that. */
+oriel_status oriel_devices_part(oriel_comm *comm);
 /* Local, after the watch thread has ended: waits for own kernels, which the abort word
  * ends where the comm is revoked. False: some did not end within the deadline, so nothing
  * was freed, nor may what they or the registrar use be: the comm and its heap. */

@@ -3,9 +3,8 @@
 
 #include "base/log.h"
 #include "base/sys.h"
-#include "core/nccl/borrow.h"
 #include "core/device/multicast.h"
-#include "core/nccl/comm.h"
+#include "core/device/fabric.h"
 #include "core/world/trace.h"
 
 /* ---- room ----------------------------------------------------------------------------------- */
@@ -106,8 +105,7 @@ void oriel_devices_give_up(oriel_comm *comm)
                      comm->timeout, last);
 }
 
-/* ---- waiting for all
- * -------------------------------------------------------------------------------- */
+/* ---- waiting for all ----------------------------------------------------------------------- */
 
 #define DRAIN_S 3.0 /* how long kernels take to end once they are told */
 
@@ -137,7 +135,7 @@ int oriel_devices_drain(oriel_comm *comm)
          i++)
         __atomic_store_n(&devices->ranks[i].report->abort, 1, __ATOMIC_RELEASE);
     pthread_mutex_lock(&devices->look_lock);
-    oriel_nccl_look(comm);
+    devices->fabric->look(comm);
     pthread_mutex_unlock(&devices->look_lock);
     if (oriel_sys_now->thread(&thread, drain_main, devices) != 0) {
         drain_main(devices);
@@ -157,16 +155,6 @@ int oriel_devices_drain(oriel_comm *comm)
 
 /* ---- freeing -------------------------------------------------------------------------------- */
 
-static void free_heap(const oriel_comm *comm, oriel_device_rank *rank)
-{
-    const nccl_library *nccl;
-
-    if (!comm->wants_nccl)
-        oriel_cuda_memory_close(&rank->heap);
-    else if (rank->heap.base != 0 && oriel_nccl_open(&nccl) == ORIEL_OK)
-        oriel_nccl_memory_free(nccl, rank->gpu, rank->heap.base);
-}
-
 static void free_frames(oriel_device_rank *rank)
 {
     while (rank->frames != NULL) {
@@ -175,6 +163,13 @@ static void free_frames(oriel_device_rank *rank)
         rank->frames = frame->next;
         oriel_sys_now->release(frame);
     }
+}
+
+oriel_status oriel_devices_part(oriel_comm *comm)
+{
+    const oriel_devices *devices = comm->devices;
+
+    return devices != NULL ? devices->fabric->part(comm) : ORIEL_OK;
 }
 
 int oriel_devices_close(oriel_comm *comm)
@@ -189,14 +184,15 @@ int oriel_devices_close(oriel_comm *comm)
     }
     oriel_registrar_stop(comm);
     oriel_multicast_close(comm);
-    if (!oriel_nccl_close(comm))
+    if (!devices->fabric->close(comm))
         return 0;
     oriel_registrar_free(comm);
     for (int r = 0; devices->mapped != NULL && r < comm->size; r++)
         oriel_cuda_memory_close(&devices->mapped[r]);
     for (int i = 0; devices->ranks != NULL && i < devices->num_ranks; i++) {
-        free_heap(comm, &devices->ranks[i]);
-        oriel_borrow_free(&devices->ranks[i]);
+        devices->fabric->heap_close(devices->ranks[i].gpu, &devices->ranks[i].heap);
+        if (devices->ranks[i].free_lent != NULL)
+            devices->ranks[i].free_lent(&devices->ranks[i]);
         free_frames(&devices->ranks[i]);
     }
     if (devices->reports != NULL)

@@ -78,10 +78,10 @@ static oriel_status check(oriel_comm *comm)
 
     if (comm->heap.header->num_machines > 1)
         return oriel_fail(ORIEL_ERR_UNSUPPORTED, "the world spans machines");
-    /* NCCL's memory is NCCL's to bind. */
-    if (comm->wants_nccl)
-        return oriel_fail(ORIEL_ERR_UNSUPPORTED, "with ORIEL_FABRIC=nccl the heaps are NCCL's: see "
-                                                 "sym_multimem, or set ORIEL_FABRIC=cuda");
+    if (devices->ranks[0].heap.handle == 0)
+        return oriel_fail(ORIEL_ERR_UNSUPPORTED, "with ORIEL_FABRIC=nccl the heaps are NCCL's, and "
+                                                 "NCCL's to bind: see sym_multimem, or set "
+                                                 "ORIEL_FABRIC=cuda");
     for (int i = 0; i < devices->num_gpus && st == ORIEL_OK; i++)
         st = check_gpu(&devices->gpus[i]);
     if (st == ORIEL_OK)

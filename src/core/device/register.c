@@ -20,8 +20,8 @@
 
 #include "base/log.h"
 #include "base/sys.h"
+#include "core/device/fabric.h"
 #include "core/device/register.h"
-#include "fabric/port.h"
 
 _Static_assert((int)HEAP_EXPORTS == (int)DEVICE_WINDOWS, "a window has a place in the heap");
 
@@ -151,23 +151,6 @@ int oriel_export_fd(const oriel_device_rank *rank, uint64_t window)
     return state == SHOWN || state == READY ? e->fd : -1;
 }
 
-/* With NCCL the mapping must not vanish while all ranks register theirs: so what they register
- * is one of oriel's own. */
-static int export_mapping(const oriel_device_rank *r, oriel_export *e, int with_nccl)
-{
-    cu_handle handle;
-    cu_result result;
-
-    if (with_nccl)
-        return oriel_cuda_memory_alias(r->gpu, e->base, e->bytes, &e->alias) == ORIEL_OK;
-    result = oriel_cu->mem_retain(&handle, (void *)(uintptr_t)e->base);
-    if (result == CU_OK) {
-        result = oriel_cu->mem_export(&e->fd, handle, CU_HANDLE_POSIX_FD, 0);
-        oriel_cu->mem_release(handle);
-    }
-    return result == CU_OK;
-}
-
 static void set_ready(const oriel_device_rank *rank, int number, uint32_t generation)
 {
     if (oriel_cuda_write(rank->gpu, ready_word(rank, number), &generation, sizeof generation) !=
@@ -178,10 +161,11 @@ static void set_ready(const oriel_device_rank *rank, int number, uint32_t genera
 static void show(oriel_comm *comm, const oriel_device_rank *r, oriel_export *e, int rank,
                  int number)
 {
+    const oriel_devices *devices = comm->devices;
     heap_export *shown = shown_of(comm, rank, number);
     _Atomic uint32_t *most = &oriel_exports(&comm->heap, rank)->used;
 
-    if (!export_mapping(r, e, comm->wants_nccl)) {
+    if (devices->fabric->buffer_export(r, e) != ORIEL_OK) {
         atomic_store(&e->state, NEVER);
         oriel_log(ORIEL_LOG_INFO,
                   "rank %d: memory at %llx cannot be shared with other processes; it is staged",
@@ -213,7 +197,7 @@ static void withdraw(oriel_comm *comm, const oriel_device_rank *r, oriel_export 
     oriel_comm_ring_all(comm);
 }
 
-/* What NCCL has registered it keeps until it lets go of it. */
+/* What a round has registered is the round's. */
 static void release_mapping(oriel_export *e)
 {
     if (e->fd >= 0)
@@ -293,34 +277,12 @@ oriel_status oriel_window_tell(const oriel_device_rank *r, int rank, int number,
     return oriel_cuda_write(r->gpu, at, &base, sizeof base);
 }
 
-/* Tells the devices of this process where they see a window; 0: nowhere. */
-static oriel_status tell_devices(const oriel_devices *devices, int rank, int number, cu_ptr base)
+oriel_status oriel_windows_tell(const oriel_devices *devices, int rank, int number, cu_ptr base)
 {
     oriel_status st = ORIEL_OK;
 
     for (int k = 0; k < devices->num_ranks && st == ORIEL_OK; k++)
         st = oriel_window_tell(&devices->ranks[k], rank, number, base);
-    return st;
-}
-
-static oriel_status map_window(oriel_comm *comm, int rank, int number, oriel_cuda_memory *memory)
-{
-    const oriel_devices *devices = comm->devices;
-    const oriel_ticket *ticket = &comm->heap.procs[comm->heap.ranks[rank].process].ticket;
-    uint64_t id = DEVICE_SEGMENT | (uint64_t)(number + 1) << 32 | (uint64_t)rank;
-    int fd = -1;
-    oriel_status st = oriel_port_fetch(ticket, id, 2.0, &fd);
-
-    if (st != ORIEL_OK)
-        return st;
-    st = oriel_cuda_memory_import(fd, shown_of(comm, rank, number)->bytes, memory);
-    oriel_sys_now->close(fd);
-    if (st == ORIEL_OK)
-        st = oriel_cuda_memory_open(memory, devices->gpus, devices->num_gpus);
-    if (st == ORIEL_OK)
-        st = tell_devices(devices, rank, number, memory->base);
-    if (st != ORIEL_OK)
-        oriel_cuda_memory_close(memory);
     return st;
 }
 
@@ -331,18 +293,14 @@ static int step_import(oriel_comm *comm, int rank, int number)
     heap_export *shown = shown_of(comm, rank, number);
     uint32_t generation = atomic_load(&shown->generation);
 
-    if (import->generation == generation || (comm->wants_nccl && generation % 2 != 0))
-        return 0; /* what is new with NCCL comes with a round */
+    if (import->generation == generation)
+        return 0;
+    if (generation % 2 != 0)
+        return devices->fabric->buffer_import(comm, rank, number, generation);
     import->generation = generation;
-    if (import->memory.base != 0 || comm->wants_nccl)
-        tell_devices(devices, rank, number, 0);
+    oriel_windows_tell(devices, rank, number, 0);
     oriel_cuda_memory_close(&import->memory);
-    if (generation % 2 == 0)
-        atomic_fetch_add(&shown->released, 1);
-    else if (map_window(comm, rank, number, &import->memory) == ORIEL_OK)
-        atomic_fetch_add(&shown->mapped, 1);
-    else
-        oriel_log(ORIEL_LOG_INFO, "a buffer of rank %d is staged: %s", rank, oriel_last_error());
+    atomic_fetch_add(&shown->released, 1);
     oriel_comm_ring(comm, comm->heap.ranks[rank].process);
     return 1;
 }
@@ -456,7 +414,7 @@ static void *registrar_main(void *arg)
     oriel_waiter waiter = {0};
     double sweep_at = oriel_now() + SWEEP_S;
 
-    while (!atomic_load(&devices->registrar_ends) || !oriel_rounds_may_end(comm)) {
+    while (!atomic_load(&devices->registrar_ends) || !devices->fabric->rounds_may_end(comm)) {
         int sweep = oriel_now() > sweep_at;
         int moved;
 
@@ -464,7 +422,7 @@ static void *registrar_main(void *arg)
             sweep_at = oriel_now() + SWEEP_S;
         moved = step_exports(comm, sweep);
         moved |= step_imports(comm);
-        moved |= oriel_rounds_step(comm);
+        moved |= devices->fabric->rounds_step(comm);
         if (!moved)
             oriel_waiter_sleep(comm, &waiter, ROUND_S);
     }
@@ -497,7 +455,7 @@ oriel_status oriel_registrar_start(oriel_comm *comm)
         devices->ranks[k].exports = oriel_sys_now->alloc(DEVICE_WINDOWS * sizeof(oriel_export));
         complete &= devices->ranks[k].exports != NULL;
     }
-    if (!complete || devices->imports == NULL || oriel_rounds_open(comm) != ORIEL_OK ||
+    if (!complete || devices->imports == NULL || devices->fabric->rounds_open(comm) != ORIEL_OK ||
         oriel_sys_now->thread(&devices->registrar, registrar_main, comm) != 0)
         return oriel_fail(ORIEL_ERR_SYSTEM, "no thread, or no memory, to map buffers of others");
     devices->registering = 1;

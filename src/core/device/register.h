@@ -1,8 +1,8 @@
-/* Between the registrar (register.c) and its rounds with NCCL (register_nccl.c). */
+/* Between the registrar (register.c) and the fabrics that map buffers for it. */
 #ifndef ORIEL_CORE_DEVICE_REGISTER_H
 #define ORIEL_CORE_DEVICE_REGISTER_H
 
-#include "core/nccl/comm.h"
+#include "core/device/device.h"
 
 enum export_state { FREE, WANTED, SHOWN, READY, NEVER, STALE, WITHDRAWN };
 
@@ -18,5 +18,7 @@ static inline heap_export *shown_of(const oriel_comm *comm, int rank, int number
 
 /* Tells a rank's device where it sees window `number` of `rank`; 0: nowhere. */
 oriel_status oriel_window_tell(const oriel_device_rank *r, int rank, int number, cu_ptr base);
+/* The same for all ranks of this process. */
+oriel_status oriel_windows_tell(const oriel_devices *devices, int rank, int number, cu_ptr base);
 
 #endif

@@ -76,6 +76,18 @@ const char *oriel_borrow_obstacle(const oriel_group *group, char *out, size_t le
 
 /* ---- which group ------------------------------------------------------------------------ */
 
+/* What is registered stays so until XLA's communicator ends, and NCCL may look at it then: its
+ * memory is left there. */
+static void free_cliques(oriel_device_rank *rank)
+{
+    while (rank->cliques != NULL) {
+        struct oriel_clique *clique = rank->cliques;
+
+        rank->cliques = clique->next;
+        oriel_sys_now->release(clique);
+    }
+}
+
 static struct oriel_clique *find_clique(oriel_device_rank *r, const oriel_group *group)
 {
     const oriel_devices *devices = group->comm->devices;
@@ -93,6 +105,7 @@ static struct oriel_clique *find_clique(oriel_device_rank *r, const oriel_group 
     /* Where oriel has communicators of its own, buffers are registered with those. */
     clique->registers =
         devices->nccl == NULL && oriel_config_number(ORIEL_OPT_NCCL_COMM) == ORIEL_COMM_XLA;
+    r->free_lent = free_cliques;
     clique->next = r->cliques;
     r->cliques = clique;
     return clique;
@@ -534,16 +547,4 @@ void oriel_borrow_count(const oriel_comm *comm, oriel_borrow_counts *sum_p)
         sum.ready += oriel_register_ready(&devices->ranks[i]);
     }
     *sum_p = sum;
-}
-
-/* What is registered stays so until XLA's communicator ends, and NCCL may look at it then: its
- * memory is left there. */
-void oriel_borrow_free(oriel_device_rank *rank)
-{
-    while (rank->cliques != NULL) {
-        struct oriel_clique *clique = rank->cliques;
-
-        rank->cliques = clique->next;
-        oriel_sys_now->release(clique);
-    }
 }

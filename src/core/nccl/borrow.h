@@ -37,7 +37,5 @@ oriel_status oriel_borrow_settle(oriel_comm *comm, nccl_comm lent, nccl_result r
                                  const char *what);
 
 void oriel_borrow_count(const oriel_comm *comm, oriel_borrow_counts *sum_p);
-/* Local, with the rest of the device: the communicators are not touched. */
-void oriel_borrow_free(oriel_device_rank *rank);
 
 #endif

@@ -10,6 +10,8 @@
 #include "core/nccl/via.h"
 #include "core/device/register.h"
 
+_Static_assert(sizeof(nccl_id) <= sizeof(oriel_invitation), "the id is the invitation");
+
 enum { CTAS_MOST = 32 };
 #define CLOSE_S  5.0
 #define BRIDGE_S 2.0
@@ -98,8 +100,7 @@ static oriel_status open_links(oriel_comm *comm, struct oriel_nccl *nccl)
 {
     const oriel_devices *devices = comm->devices;
     int ctas = share_ctas(comm);
-    oriel_nccl_plan plan = {.id = comm->nccl_id,
-                            .size = comm->size,
+    oriel_nccl_plan plan = {.size = comm->size,
                             .first = comm->first_rank,
                             .n = comm->local_ranks,
                             .shared = ctas > 0,
@@ -107,14 +108,16 @@ static oriel_status open_links(oriel_comm *comm, struct oriel_nccl *nccl)
     oriel_nccl_wait wait = oriel_nccl_patience(comm, oriel_config_number(ORIEL_OPT_INIT_TIMEOUT));
     const oriel_gpu *gpus[DEVICE_RANKS];
 
+    memcpy(&plan.id, &comm->invitation, sizeof plan.id);
     for (int i = 0; i < comm->local_ranks; i++)
         gpus[i] = devices->ranks[i].gpu;
     return oriel_nccl_links_open(&plan, gpus, &wait, &nccl->links);
 }
 
-static oriel_status register_heaps(oriel_comm *comm, struct oriel_nccl *nccl)
+static oriel_status register_heaps(oriel_comm *comm)
 {
     oriel_devices *devices = comm->devices;
+    struct oriel_nccl *nccl = devices->nccl;
     oriel_nccl_wait wait = oriel_nccl_patience(comm, oriel_config_number(ORIEL_OPT_INIT_TIMEOUT));
     cu_ptr at[DEVICE_RANKS];
     size_t bytes[DEVICE_RANKS];
@@ -133,7 +136,7 @@ static oriel_status register_heaps(oriel_comm *comm, struct oriel_nccl *nccl)
                                               &devices->ranks[i].heaps[r]);
         }
     }
-    return st;
+    return st == ORIEL_OK ? oriel_nccl_ways_open(comm, nccl) : st;
 }
 
 static struct oriel_nccl *nccl_new(const oriel_comm *comm)
@@ -149,7 +152,21 @@ static struct oriel_nccl *nccl_new(const oriel_comm *comm)
     return NULL;
 }
 
-oriel_status oriel_nccl_connect(oriel_comm *comm, oriel_status mine)
+oriel_status oriel_nccl_invite(oriel_invitation *invitation_p)
+{
+    oriel_invitation invitation = {{0}};
+    nccl_id id;
+    oriel_status st = oriel_nccl_id(&id);
+
+    if (st != ORIEL_OK)
+        return st;
+    memcpy(&invitation, &id, sizeof id);
+    *invitation_p = invitation;
+    return ORIEL_OK;
+}
+
+oriel_status oriel_nccl_connect(oriel_comm *comm, oriel_status mine,
+                                oriel_status (*rest)(oriel_comm *comm))
 {
     oriel_devices *devices = comm->devices;
     oriel_status st;
@@ -164,11 +181,7 @@ oriel_status oriel_nccl_connect(oriel_comm *comm, oriel_status mine)
         return st;
     st = open_links(comm, devices->nccl);
     if (st == ORIEL_OK)
-        st = comm->wants_nccl ? register_heaps(comm, devices->nccl) : oriel_nccl_warm(comm);
-    if (st == ORIEL_OK)
-        st = comm->wants_nccl ? oriel_nccl_ways_open(comm, devices->nccl)
-                              : oriel_gin_open(comm, devices->nccl);
-    atomic_store(&devices->nccl->spans, st == ORIEL_OK && !comm->wants_nccl);
+        st = rest(comm);
     if (st == ORIEL_OK)
         return ORIEL_OK;
     oriel_nccl_break(devices->nccl);
@@ -385,3 +398,67 @@ oriel_status oriel_nccl_leave(oriel_comm *comm, int rank, nccl_result result, co
     pthread_mutex_unlock(&nccl->links.links[i].lock);
     return st;
 }
+
+/* ---- the fabric --------------------------------------------------------------------------------
+ */
+
+static oriel_status heap_create(const oriel_gpu *gpu, size_t bytes, oriel_cuda_memory *heap_p)
+{
+    oriel_cuda_memory heap = {.bytes = bytes, .fd = -1};
+    const nccl_library *nccl;
+    oriel_status st = oriel_nccl_open(&nccl);
+
+    if (st == ORIEL_OK)
+        st = oriel_nccl_memory_create(nccl, gpu, bytes, &heap.base);
+    if (st == ORIEL_OK)
+        *heap_p = heap;
+    return st;
+}
+
+static void heap_close(const oriel_gpu *gpu, oriel_cuda_memory *heap)
+{
+    const nccl_library *nccl;
+
+    if (heap->base != 0 && oriel_nccl_open(&nccl) == ORIEL_OK)
+        oriel_nccl_memory_free(nccl, gpu, heap->base);
+    *heap = (oriel_cuda_memory){.fd = -1};
+}
+
+static oriel_status connect_windows(oriel_comm *comm, oriel_status mine)
+{
+    return oriel_nccl_connect(comm, mine, register_heaps);
+}
+
+/* The mapping must not vanish while all ranks register theirs: so what they register is one of
+ * oriel's own. */
+static oriel_status buffer_export(const oriel_device_rank *rank, oriel_export *buffer)
+{
+    return oriel_cuda_memory_alias(rank->gpu, buffer->base, buffer->bytes, &buffer->alias);
+}
+
+/* It comes with a round. */
+static int buffer_import(oriel_comm *comm, int rank, int number, uint32_t generation)
+{
+    (void)comm;
+    (void)rank;
+    (void)number;
+    (void)generation;
+    return 0;
+}
+
+const oriel_device_fabric oriel_device_nccl = {
+    .name = "nccl",
+    .spans = 0,
+    .invite = oriel_nccl_invite,
+    .heap_create = heap_create,
+    .heap_close = heap_close,
+    .connect = connect_windows,
+    .buffer_export = buffer_export,
+    .buffer_import = buffer_import,
+    .rounds_open = oriel_rounds_open,
+    .rounds_step = oriel_rounds_step,
+    .rounds_may_end = oriel_rounds_may_end,
+    .look = oriel_nccl_look,
+    .part = oriel_nccl_part,
+    .close = oriel_nccl_close,
+};

@@ -1,11 +1,12 @@
-/* NCCL beneath a comm of GPUs, with ORIEL_FABRIC=nccl: a communicator for each local rank, over
- * all ranks. The heaps are then memory of NCCL's, registered as one window, and peers are reached
- * at the addresses it gives; kernels, flags and deadlines stay oriel's own. Between
- * oriel_nccl_enter and oriel_nccl_leave a rank may start NCCL's own calls on it. */
+/* NCCL beneath a comm of GPUs: a communicator for each local rank, over all ranks. With the nccl
+ * fabric the heaps are memory of NCCL's, registered as one window, and peers are reached at the
+ * addresses it gives; kernels, flags and deadlines stay oriel's own. With the span fabric NCCL
+ * moves data between machines. Between oriel_nccl_enter and oriel_nccl_leave a rank may start
+ * NCCL's own calls on its communicator. */
 #ifndef ORIEL_CORE_NCCL_COMM_H
 #define ORIEL_CORE_NCCL_COMM_H
 
-#include "core/device/device.h"
+#include "core/device/fabric.h"
 #include "fabric/nccl/links.h"
 
 struct oriel_nccl {
@@ -25,20 +26,26 @@ struct oriel_nccl {
 };
 
 /* Collective over processes, bounded: all come, each with what it has to say so far. Makes the
- * communicators, registers the heaps and notes where each local rank sees those of all. A
- * failure revokes the comm, so that nobody waits for NCCL in vain. */
-oriel_status oriel_nccl_connect(oriel_comm *comm, oriel_status mine);
-/* Collective, before the comm is freed: waits until no kernel of any rank uses the memory of
- * others. Without it, or on a revoked comm, oriel_nccl_close aborts instead of finalizing. */
-oriel_status oriel_nccl_part(oriel_comm *comm);
-/* Local and bounded, when own kernels have ended. False: NCCL did not come back, and what it
- * uses must not be freed. */
-int oriel_nccl_close(oriel_comm *comm);
+ * communicators and calls `rest`. A failure revokes the comm, so that nobody waits for NCCL in
+ * vain. */
+oriel_status oriel_nccl_connect(oriel_comm *comm, oriel_status mine,
+                                oriel_status (*rest)(oriel_comm *comm));
 
-/* Local, no wait, by one thread at a time: passes failures of NCCL on to the comm, and ends what
- * NCCL has on the GPUs of ranks whose abort word is written. What is mapped stays so: kernels
- * behind it on the streams find it there. */
+/* ---- slots of fabrics that have communicators ----------------------------------------------- */
+
+oriel_status oriel_nccl_invite(oriel_invitation *invitation_p);
+/* Without oriel_nccl_part, or on a revoked comm, oriel_nccl_close aborts instead of finalizing.
+ * What oriel_nccl_look ends on the GPUs stays mapped: kernels behind it on the streams find it
+ * there. */
 void oriel_nccl_look(oriel_comm *comm);
+oriel_status oriel_nccl_part(oriel_comm *comm);
+int oriel_nccl_close(oriel_comm *comm);
+/* Rounds of registration (register.c); closing is called with the communicators. `deregister`:
+ * nobody uses the windows any more; else that is left to the end of the communicators. */
+oriel_status oriel_rounds_open(oriel_comm *comm);
+int oriel_rounds_step(oriel_comm *comm);
+int oriel_rounds_may_end(oriel_comm *comm);
+void oriel_rounds_close(struct oriel_nccl *nccl, int deregister);
 
 /* Local: the communicator of a local rank; NULL: the comm has none. */
 nccl_comm oriel_nccl_of(const oriel_comm *comm, int rank);
@@ -57,10 +64,7 @@ void oriel_nccl_break(struct oriel_nccl *nccl);
 /* Local, no wait: all communicators of this process at once, or none. */
 int oriel_nccl_try_all(struct oriel_nccl *nccl);
 void oriel_nccl_leave_all(struct oriel_nccl *nccl);
-/* ---- between machines (nccl_span.c) ------------------------------------------------------ */
 
-/* Collective over all ranks: connects each pair, so that no call has to wait for it. */
-oriel_status oriel_nccl_warm(oriel_comm *comm);
 /* Collective over processes: all have come to the same; `why` keeps the sentence, on all of them.
  * Fails where the comm is revoked. */
 oriel_status oriel_nccl_note(oriel_comm *comm, oriel_status mine, char *why, size_t len);

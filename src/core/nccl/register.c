@@ -19,6 +19,7 @@
 #include "base/log.h"
 #include "base/sys.h"
 #include "core/device/register.h"
+#include "core/nccl/comm.h"
 #include "core/nccl/sections.h"
 
 enum { MOST_SETS = 1024, SCRATCH_PIECE = NCCL_WINDOW_ALIGNMENT };
@@ -509,14 +510,10 @@ int oriel_rounds_may_end(oriel_comm *comm)
 oriel_status oriel_rounds_open(oriel_comm *comm)
 {
     const oriel_devices *devices = comm->devices;
-    const oriel_nccl_links *links;
-    struct oriel_rounds *rounds;
+    const oriel_nccl_links *links = &devices->nccl->links;
+    struct oriel_rounds *rounds = oriel_sys_now->alloc(sizeof *rounds);
     oriel_status st = ORIEL_OK;
 
-    if (devices->nccl == NULL || !comm->wants_nccl)
-        return ORIEL_OK;
-    links = &devices->nccl->links;
-    rounds = oriel_sys_now->alloc(sizeof *rounds);
     devices->nccl->rounds = rounds;
     if (rounds == NULL)
         return oriel_fail(ORIEL_ERR_SYSTEM, "out of memory for what NCCL registers");

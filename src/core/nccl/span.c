@@ -1,8 +1,9 @@
-/* NCCL between machines: connections are made before the first call, which must not wait for
- * peers on the host. */
+/* The span fabric: cuda within each machine, NCCL between machines. Connections are made before
+ * the first call, which must not wait for peers on the host. */
 #include "base/config.h"
 #include "base/sys.h"
 #include "core/nccl/comm.h"
+#include "core/nccl/gin.h"
 
 enum { WARM_BYTES = 64 };
 
@@ -113,7 +114,8 @@ static oriel_status make_streams(const oriel_comm *comm, cu_stream *streams, int
     return oriel_cuda_check(result, "creating a stream");
 }
 
-oriel_status oriel_nccl_warm(oriel_comm *comm)
+/* Connects each pair of ranks, so that no call has to wait for it. */
+static oriel_status connect_pairs(oriel_comm *comm)
 {
     struct oriel_nccl *nccl = nccl_of(comm);
     cu_stream streams[DEVICE_RANKS] = {0};
@@ -132,5 +134,30 @@ oriel_status oriel_nccl_warm(oriel_comm *comm)
         oriel_nccl_leave_all(nccl);
     }
     make_streams(comm, streams, 1);
+    if (st == ORIEL_OK)
+        st = oriel_gin_open(comm, nccl);
+    atomic_store(&nccl->spans, st == ORIEL_OK);
     return st;
 }
+
+static oriel_status connect_machines(oriel_comm *comm, oriel_status mine)
+{
+    return oriel_nccl_connect(comm, oriel_cuda_connect(comm, mine), connect_pairs);
+}
+
+const oriel_device_fabric oriel_device_span = {
+    .name = "cuda",
+    .spans = 1,
+    .invite = oriel_nccl_invite,
+    .heap_create = oriel_cuda_memory_create,
+    .heap_close = oriel_cuda_heap_close,
+    .connect = connect_machines,
+    .buffer_export = oriel_cuda_buffer_export,
+    .buffer_import = oriel_cuda_buffer_import,
+    .rounds_open = oriel_no_rounds_open,
+    .rounds_step = oriel_no_rounds_step,
+    .rounds_may_end = oriel_no_rounds_may_end,
+    .look = oriel_nccl_look,
+    .part = oriel_nccl_part,
+    .close = oriel_nccl_close,
+};

@@ -18,12 +18,12 @@
 
 #include "base/config.h"
 #include "base/sys.h"
+#include "core/device/fabric.h"
 #include "core/machines/bridge.h"
 #include "core/start/bootstrap.h"
 #include "core/memory/arena.h"
 #include "core/start/meeting.h"
 #include "core/start/sections.h"
-#include "fabric/nccl/links.h"
 
 enum { HEAP_ID = 0 };
 
@@ -49,8 +49,8 @@ struct plan {
     uint64_t heap_bytes;
     struct report report;
     oriel_ticket ticket;
-    nccl_id nccl;
-    uint32_t num_machines; /* in process 0's */
+    oriel_invitation invitation; /* of the fabric of its GPUs */
+    uint32_t num_machines;       /* in process 0's */
 };
 
 /* Who is where, as process 0 found out. */
@@ -265,7 +265,7 @@ static void write_plan(const oriel_comm *comm, oriel_status st, struct plan *pla
 {
     *plan_p = (struct plan){.report = report_of(st),
                             .ticket = comm->lead,
-                            .nccl = comm->nccl_id,
+                            .invitation = comm->invitation,
                             .heap_bytes = comm->heap.segment.bytes};
 }
 
@@ -275,6 +275,7 @@ static oriel_status lead_all(oriel_comm *comm, const oriel_meeting *meeting,
 {
     size_t n = (size_t)comm->num_processes;
     struct census *census = oriel_sys_now->alloc(sizeof *census + n * sizeof *mine);
+    const oriel_device_fabric *fabric;
     oriel_status st;
 
     if (census == NULL) {
@@ -289,9 +290,10 @@ static oriel_status lead_all(oriel_comm *comm, const oriel_meeting *meeting,
         st = lead_heap(comm, census->places.of);
     if (st == ORIEL_OK && census->num_machines > 1)
         st = oriel_bridge_open(comm, &census->places.bridge);
-    /* Between machines GPU memory moves by NCCL, whatever the fabric. */
-    if (st == ORIEL_OK && (comm->wants_nccl || (census->num_machines > 1 && comm->serves)))
-        st = oriel_nccl_id(&comm->nccl_id);
+    if (st == ORIEL_OK && comm->on_gpus)
+        st = oriel_device_fabric_choose(census->num_machines, &fabric);
+    if (st == ORIEL_OK && comm->on_gpus)
+        st = fabric->invite(&comm->invitation);
     if (st == ORIEL_OK && census->num_machines > 1)
         st = oriel_meeting_set(meeting, "places", 0, &census->places, sizeof census->places);
     *num_machines_p = census->num_machines;
@@ -327,7 +329,7 @@ static oriel_status attach(oriel_comm *comm, const oriel_meeting *meeting, const
     oriel_status st;
 
     comm->lead = plan->ticket;
-    comm->nccl_id = plan->nccl;
+    comm->invitation = plan->invitation;
     st = comm->fabric->segment_fetch(&plan->ticket, HEAP_ID, plan->heap_bytes,
                                      meeting->deadline - oriel_now(), &segment);
     if (st != ORIEL_OK)
@@ -374,7 +376,7 @@ static oriel_status attach_here(oriel_comm *comm, const oriel_meeting *meeting,
     st = oriel_meeting_get(meeting, "places", 0, places, sizeof *places);
     while (st == ORIEL_OK && places->of[first].machine != places->of[comm->process].machine)
         first++;
-    comm->nccl_id = plan.nccl;
+    comm->invitation = plan.invitation;
     if (st == ORIEL_OK && first == comm->process) {
         st = lead_machine(comm, meeting, places);
     } else if (st == ORIEL_OK) {

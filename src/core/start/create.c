@@ -6,12 +6,11 @@
 #include "base/config.h"
 #include "base/log.h"
 #include "base/sys.h"
-#include "core/device/device.h"
+#include "core/device/fabric.h"
 #include "core/device/multicast.h"
 #include "core/machines/bridge.h"
 #include "core/memory/arena.h"
 #include "core/memory/window.h"
-#include "core/nccl/comm.h"
 #include "core/protocol/group.h"
 #include "core/start/bootstrap.h"
 #include "core/start/launcher.h"
@@ -119,11 +118,14 @@ static oriel_status make_local(oriel_comm *comm)
 static oriel_status make_world(oriel_comm *comm, const oriel_comm_params *params)
 {
     double timeout = oriel_config_number(ORIEL_OPT_INIT_TIMEOUT);
+    const oriel_device_fabric *fabric = NULL;
     oriel_status st = make_local(comm);
     int gpus = 0;
 
-    if (st == ORIEL_OK)
-        st = oriel_devices_prepare(comm, params->devices);
+    if (st == ORIEL_OK && comm->on_gpus)
+        st = oriel_device_fabric_choose((int)comm->heap.header->num_machines, &fabric);
+    if (st == ORIEL_OK && comm->on_gpus)
+        st = oriel_devices_prepare(comm, fabric, params->devices);
     st = oriel_comm_agree(comm, st, timeout);
     if (st == ORIEL_OK) /* by now all have found out */
         comm->world->facts.reads = oriel_group_reads(comm->world);
@@ -162,8 +164,7 @@ static oriel_comm *comm_new(const oriel_comm_params *params)
     comm->process = params->process_id;
     comm->num_processes = params->num_processes;
     comm->serves = params->num_processes > 1 && params->devices != NULL;
-    comm->wants_nccl =
-        params->devices != NULL && strcmp(oriel_config_string(ORIEL_OPT_FABRIC), "nccl") == 0;
+    comm->on_gpus = params->devices != NULL;
     comm->cache = oriel_cache_bytes();
     comm->apart = oriel_cores_apart();
     comm->timeout = params->timeout_s;
@@ -230,7 +231,7 @@ oriel_status oriel_comm_destroy(oriel_comm *comm)
     if (!oriel_comm_aborted(comm))
         st = oriel_comm_agree(comm, ORIEL_OK, comm->timeout);
     if (st == ORIEL_OK)
-        st = oriel_nccl_part(comm);
+        st = oriel_devices_part(comm);
     comm_free(comm);
     return st;
 }

@@ -5,7 +5,6 @@
 #include <pthread.h>
 
 #include "core/world/world.h"
-#include "fabric/nccl/library.h"
 
 enum { COMM_MAX_SEGMENTS = 256 };
 
@@ -93,8 +92,8 @@ struct oriel_comm {
     oriel_ticket lead;                 /* how to reach the machine's lead */
     int serves;                        /* wants a port: its ranks are GPUs */
     int has_port;
-    int wants_nccl;  /* the fabric of its GPUs: see nccl.h */
-    nccl_id nccl_id; /* of its communicator, from process 0 */
+    int on_gpus;                 /* its ranks are GPUs */
+    oriel_invitation invitation; /* of the fabric of its GPUs, from process 0 */
 
     struct oriel_devices *_Atomic devices;          /* ranks that are GPUs; NULL: they are CPUs */
     const oriel_device_calls *_Atomic device_calls; /* NULL as well */

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "core/world/comm.h"
+#include "core/device/device.h"
 #include "support/check.h"
 #include "support/gpu/nccl.h"
 #include "support/process.h"
@@ -95,7 +95,7 @@ static void report(const oriel_comm *comm, timing_way *ways, int graphs, size_t 
     }
     printf("bench beside NCCL%s: %d ranks in %d processes, %s %9zu bytes: %7.2f us; NCCL %7.2f, "
            "on windows %7.2f; %.2f of the better\n",
-           comm->wants_nccl ? ", on its windows" : "", comm->size, comm->num_processes,
+           comm->devices->nccl != NULL ? ", on its windows" : "", comm->size, comm->num_processes,
            timing_way_text(graphs), bytes, us[0], us[1], us[2], us[0] / fmin(us[1], us[2]));
     fflush(stdout);
 }
@@ -112,7 +112,8 @@ static void take(oriel_comm *comm, int rank, struct way *args, timing_way *ways,
     const int count = TIMING_SAMPLES / PASSES;
 
     for (int w = 0; w < WAYS && pass == 0; w++)
-        ways[w] = (timing_way){.op = ops[w], .fields = fields[comm->wants_nccl][w], .call = call};
+        ways[w] = (timing_way){
+            .op = ops[w], .fields = fields[comm->devices->nccl != NULL][w], .call = call};
     for (int w = 0; w < WAYS; w++) {
         args[w].bytes = bytes;
         ways[w].arg = &args[w];
@@ -165,7 +166,7 @@ static void body(oriel_comm *comm, int rank, void *arg)
         args[w].send = gpu_pointer(plain[0].base);
         args[w].recv = gpu_pointer(plain[1].base);
     }
-    if (comm->wants_nccl) {
+    if (comm->devices->nccl != NULL) {
         args[0].send = windows[0].at;
         args[0].recv = windows[1].at;
     }

@@ -328,7 +328,7 @@ static void two_comms(oriel_comm *comm, int rank, struct self *s)
     struct self *selves[2] = {s, &other};
 
     /* While NCCL registers buffers it may wait for all kernels of its process. */
-    if (comm->wants_nccl)
+    if (comm->devices->nccl != NULL)
         get_ready(second, rank, &other);
     CHECK_OK(oriel_barrier(oriel_comm_world(comm), rank));
     for (int i = 0; i < 300; i++) {

@@ -10,6 +10,7 @@
 
 #include "base/sys.h"
 #include "core/device/register.h"
+#include "core/nccl/comm.h"
 #include "support/check.h"
 #include "support/process.h"
 #include "support/values.h"
@@ -349,7 +350,7 @@ static oriel_devices *make_devices(oriel_comm *comm)
     nccl->links.first = rank;
     nccl->links.size = size;
     devices->nccl = nccl;
-    comm->wants_nccl = 1;
+    devices->fabric = &oriel_device_nccl;
     comm->devices = devices;
     return devices;
 }

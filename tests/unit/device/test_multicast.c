@@ -276,7 +276,7 @@ static void test_reasons(void **state)
     oriel_device_card(&comm->heap, 1)->bytes = 6 << 20;
     refuses(comm, "differ in size");
     comm = make(0);
-    comm->wants_nccl = 1;
+    comm->devices->ranks[0].heap.handle = 0;
     refuses(comm, "sym_multimem");
 }
 
