@@ -40,7 +40,8 @@ SEES = {
     "core/device": [*WORLD, "fabric/cuda", "core/memory", "core/nccl"],
     "core/nccl": [*WORLD, *LIBRARIES, "core/memory", "core/device"],
     "core/start": ["fabric", *CORE, *LIBRARIES],
-    **{room: ["fabric", *CORE, *LIBRARIES, *OPS] for room in OPS},
+    "experimental": [*WORLD, *LIBRARIES, "core/device", "core/nccl", "core/protocol"],
+    **{room: ["fabric", *CORE, *LIBRARIES, "experimental", *OPS] for room in OPS},
     "ffi": ["fabric", *CORE, *LIBRARIES, *OPS],
     "tools": [*CORE, "core/start", "ops", *LIBRARIES],
 }

@@ -164,6 +164,12 @@ static const struct {
                        .max = 1,
                        .help = "1: kernels of one's own run on groups that span machines, over "
                                "NCCL's GIN; the same on all"},
+    [ORIEL_OPT_MULTICAST] = {.name = "ORIEL_MULTICAST",
+                             .fallback = "0",
+                             .kind = KIND_INTEGER,
+                             .max = 1,
+                             .help = "1: all_reduce has via multicast, where GPUs are behind an "
+                                     "NVSwitch; experimental; the same on all"},
     [ORIEL_OPT_CACHE] = {.name = "ORIEL_CACHE",
                          .fallback = "",
                          .kind = KIND_TEXT,

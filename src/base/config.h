@@ -29,6 +29,7 @@ enum oriel_option_id {
     ORIEL_OPT_FABRIC,          /* auto, cuda, nccl */
     ORIEL_OPT_NCCL_COMM,       /* enum oriel_nccl_comm */
     ORIEL_OPT_GIN,             /* 0 or 1 */
+    ORIEL_OPT_MULTICAST,       /* 0 or 1 */
     ORIEL_OPT_CACHE,           /* a folder */
     ORIEL_OPT_GPU_CTAS,        /* of all ranks on one GPU */
     ORIEL_OPT_GPU_KERNEL_CTAS, /* the same, for kernels of one's own */

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "fabric/nccl/device.h"
+#include "experimental/nccl_device.h"
 
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 

@@ -32,6 +32,7 @@ COVERED = [
     "python/oriel/_verify/*.py",
     "src/core/device/*",
     "src/core/nccl/*",
+    "src/experimental/*",
     "src/fabric/cuda/*",
     "src/fabric/nccl/*",
     "src/fabric/port.*",

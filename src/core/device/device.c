@@ -334,7 +334,7 @@ const oriel_segment *oriel_devices_lookup(oriel_comm *comm, uint64_t id, oriel_s
     const oriel_device_rank *rank;
 
     if (devices != NULL && id == DEVICE_SEGMENT_MULTICAST) {
-        *buffer = (oriel_segment){.fd = devices->multicast.fd};
+        *buffer = (oriel_segment){.fd = devices->multicast_fd};
         return buffer->fd > 0 ? buffer : NULL;
     }
     if (devices == NULL || local >= (uint64_t)devices->num_ranks)

@@ -72,16 +72,6 @@ typedef struct oriel_device_rank {
     oriel_borrow_counts borrowed;
 } oriel_device_rank;
 
-/* See multicast.h. */
-typedef struct oriel_multicast {
-    cu_ptr base;   /* of all heaps together; 0: there is none ... */
-    char why[200]; /* ... for this reason */
-    cu_handle handle;
-    size_t bytes;
-    int fd;        /* what other processes fetch, where this one has made it; -1: none */
-    int num_bound; /* ranks of this process whose heaps are bound */
-} oriel_multicast;
-
 typedef struct oriel_devices {
     const struct oriel_device_fabric *fabric;
     oriel_gpu *gpus; /* those of this process, each once */
@@ -98,7 +88,8 @@ typedef struct oriel_devices {
     uint32_t stage_bytes; /* of a CTA, for what it sends; as many for what is reduced */
     size_t arena_bytes;   /* where kernels of one's own have their operands and results */
     pthread_mutex_t look_lock;
-    oriel_multicast multicast;
+    struct oriel_experimental *experimental; /* see experimental/experimental.h */
+    int multicast_fd;    /* its multicast object, which peers fetch; 0: not made here */
     int left_behind;     /* nobody waits for what is still on the GPUs */
     _Atomic int drained; /* all has ended */
 
@@ -144,6 +135,15 @@ oriel_status oriel_devices_part(oriel_comm *comm);
  * ends where the comm is revoked. False: some did not end within the deadline, so nothing
  * was freed, nor may what they or the registrar use be: the comm and its heap. */
 int oriel_devices_close(oriel_comm *comm);
+
+/* What lies above core, in src/experimental, and lives as long as the devices are connected. */
+typedef struct oriel_device_hook {
+    /* Collective over processes, bounded, once all are connected. */
+    oriel_status (*open)(oriel_comm *comm);
+    /* Local, when own kernels have ended, before the fabric closes. */
+    void (*close)(oriel_comm *comm);
+} oriel_device_hook;
+extern const oriel_device_hook oriel_experimental_hook;
 
 /* Local: what a comm may have on a GPU at a time, such that kernels of all comms of this
  * process fit together; or that it does not fit. */

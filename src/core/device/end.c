@@ -3,7 +3,6 @@
 
 #include "base/log.h"
 #include "base/sys.h"
-#include "core/device/multicast.h"
 #include "core/device/fabric.h"
 #include "core/world/trace.h"
 
@@ -183,7 +182,7 @@ int oriel_devices_close(oriel_comm *comm)
         return 0;
     }
     oriel_registrar_stop(comm);
-    oriel_multicast_close(comm);
+    oriel_experimental_hook.close(comm);
     if (!devices->fabric->close(comm))
         return 0;
     oriel_registrar_free(comm);

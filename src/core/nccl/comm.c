@@ -6,9 +6,6 @@
 #include "base/config.h"
 #include "base/log.h"
 #include "base/sys.h"
-#include "core/nccl/gin.h"
-#include "core/nccl/via.h"
-#include "core/device/register.h"
 
 _Static_assert(sizeof(nccl_id) <= sizeof(oriel_invitation), "the id is the invitation");
 
@@ -136,7 +133,7 @@ static oriel_status register_heaps(oriel_comm *comm)
                                               &devices->ranks[i].heaps[r]);
         }
     }
-    return st == ORIEL_OK ? oriel_nccl_ways_open(comm, nccl) : st;
+    return st == ORIEL_OK ? oriel_nccl_streams_open(comm) : st;
 }
 
 static struct oriel_nccl *nccl_new(const oriel_comm *comm)
@@ -207,6 +204,11 @@ oriel_status oriel_nccl_part(oriel_comm *comm)
     return st;
 }
 
+int oriel_nccl_is_good(struct oriel_nccl *nccl)
+{
+    return nccl->parted && !atomic_load(&nccl->broken);
+}
+
 int oriel_nccl_close(oriel_comm *comm)
 {
     oriel_devices *devices = comm->devices;
@@ -216,17 +218,17 @@ int oriel_nccl_close(oriel_comm *comm)
 
     if (nccl == NULL || nccl->lost)
         return nccl == NULL;
-    good = nccl->parted && !atomic_load(&nccl->broken);
+    good = oriel_nccl_is_good(nccl);
     oriel_rounds_close(nccl, good);
-    oriel_nccl_ways_close(nccl, good);
-    oriel_gin_close(nccl, good);
+    oriel_nccl_streams_close(nccl);
     if (good)
         oriel_nccl_links_deregister(&nccl->links, nccl->heaps);
     ended = oriel_nccl_links_close(&nccl->links, good, CLOSE_S);
     nccl->lost = !ended;
     if (!ended)
         return 0;
-    oriel_gin_free(nccl);
+    for (int i = 0; i < DEVICE_RANKS; i++)
+        oriel_cuda_memory_close(&nccl->kept[i]);
     oriel_sys_now->release(nccl->heaps);
     oriel_sys_now->release(nccl);
     devices->nccl = NULL;
@@ -289,7 +291,7 @@ void oriel_nccl_look(oriel_comm *comm)
 {
     struct oriel_nccl *nccl = nccl_of(comm);
 
-    if (nccl == NULL || (nccl->ways == NULL && !atomic_load(&nccl->spans)))
+    if (nccl == NULL || !atomic_load(&nccl->calls))
         return;
     for (int i = nccl->revoked; i < nccl->links.n; i++) {
         int done;
@@ -310,11 +312,11 @@ static int local_of(const oriel_comm *comm, int rank)
     return rank - comm->first_rank;
 }
 
-nccl_comm oriel_nccl_of(const oriel_comm *comm, int rank)
+int oriel_nccl_has_windows(const oriel_comm *comm)
 {
     const struct oriel_nccl *nccl = nccl_of(comm);
 
-    return nccl != NULL ? nccl->links.links[local_of(comm, rank)].comm : NULL;
+    return nccl != NULL && nccl->heaps[0] != NULL;
 }
 
 const nccl_library *oriel_nccl_calls(const oriel_comm *comm)
@@ -351,6 +353,22 @@ static oriel_status take_link(const oriel_comm *comm, oriel_nccl_link *link)
             oriel_relax(1);
         else
             oriel_sys_now->poll(NULL, 0, 1);
+    }
+    return ORIEL_OK;
+}
+
+oriel_status oriel_nccl_enter_all(oriel_comm *comm)
+{
+    struct oriel_nccl *nccl = nccl_of(comm);
+
+    for (int i = 0; i < nccl->links.n; i++) {
+        oriel_status st = take_link(comm, &nccl->links.links[i]);
+
+        if (st == ORIEL_OK)
+            continue;
+        while (i-- > 0)
+            pthread_mutex_unlock(&nccl->links.links[i].lock);
+        return st;
     }
     return ORIEL_OK;
 }

@@ -9,20 +9,28 @@
 #include "core/device/fabric.h"
 #include "fabric/nccl/links.h"
 
+/* Where NCCL's own calls of a rank run, beside the stream of its program. */
+typedef struct oriel_nccl_stream {
+    cu_stream stream; /* NCCL's kernels */
+    cu_event fork;    /* what is on the caller's stream before them */
+    cu_event join;    /* they have ended, for the caller's stream */
+} oriel_nccl_stream;
+
 struct oriel_nccl {
     oriel_nccl_links links;
-    nccl_window *heaps;           /* per local rank: the window of all heaps */
-    _Atomic int broken;           /* something failed on the communicators: they do nothing more */
-    _Atomic int breaks;           /* ... or are about to say so, and ... */
-    char why[HEAP_TEXT];          /* ... why */
-    int lost;                     /* NCCL did not come back from their end */
-    int parted;                   /* all ranks are done with them */
-    struct oriel_rounds *rounds;  /* of the registrar: see register_nccl.c */
-    struct oriel_nccl_ways *ways; /* see nccl_ways.h */
-    struct oriel_gin_links *gin;  /* see gin.h */
-    _Atomic int spans;            /* connected between machines: calls may be on the way */
-    int revoked;                  /* so many links have ended what they had on the GPUs */
-    double trouble_at;            /* when NCCL first spoke of it; 0: never */
+    nccl_window *heaps;  /* per local rank: the window of all heaps; NULL: they are in none */
+    _Atomic int broken;  /* something failed on the communicators: they do nothing more */
+    _Atomic int breaks;  /* a thread is about to say so in `why` */
+    char why[HEAP_TEXT]; /* why they are broken */
+    int lost;            /* NCCL did not come back from their end */
+    int parted;          /* all ranks are done with them */
+    _Atomic int calls;   /* calls of NCCL's own may be under way: oriel_nccl_look polls */
+    int revoked;         /* so many links have ended what they had on the GPUs */
+    double trouble_at;   /* when NCCL first spoke of it; 0: never */
+    struct oriel_rounds *rounds;          /* of the registrar: see register.c */
+    oriel_nccl_stream *streams;           /* per local rank; NULL: the fabric has none */
+    char no_calls[200];                   /* why they cannot be used; "": they can */
+    oriel_cuda_memory kept[DEVICE_RANKS]; /* closed when the communicators have ended */
 };
 
 /* Collective over processes, bounded: all come, each with what it has to say so far. Makes the
@@ -47,10 +55,17 @@ int oriel_rounds_step(oriel_comm *comm);
 int oriel_rounds_may_end(oriel_comm *comm);
 void oriel_rounds_close(struct oriel_nccl *nccl, int deregister);
 
-/* Local: the communicator of a local rank; NULL: the comm has none. */
-nccl_comm oriel_nccl_of(const oriel_comm *comm, int rank);
-/* The calls that may be made on it. */
+/* Collective over processes, bounded (streams.c): `no_calls` says why there are none. */
+oriel_status oriel_nccl_streams_open(oriel_comm *comm);
+/* Local, before the communicators go. */
+void oriel_nccl_streams_close(struct oriel_nccl *nccl);
+
+/* The library of the comm's communicators; NULL: it has none. */
 const nccl_library *oriel_nccl_calls(const oriel_comm *comm);
+/* Whether the heaps are in a window of NCCL's. */
+int oriel_nccl_has_windows(const oriel_comm *comm);
+/* Whether the communicators can be finalized: all ranks are done with them, and nothing failed. */
+int oriel_nccl_is_good(struct oriel_nccl *nccl);
 
 /* Local, by the thread of a local rank: has its communicator to itself until oriel_nccl_leave.
  * Nothing may wait for a peer in between but NCCL itself. */
@@ -61,8 +76,10 @@ oriel_status oriel_nccl_leave(oriel_comm *comm, int rank, nccl_result result, co
 
 /* Local: what has just failed in this thread is the end of them; the first to say so counts. */
 void oriel_nccl_break(struct oriel_nccl *nccl);
-/* Local, no wait: all communicators of this process at once, or none. */
+/* Local: all communicators of this process at once, or none; without a wait, or with one that is
+ * bounded as that of oriel_nccl_enter. */
 int oriel_nccl_try_all(struct oriel_nccl *nccl);
+oriel_status oriel_nccl_enter_all(oriel_comm *comm);
 void oriel_nccl_leave_all(struct oriel_nccl *nccl);
 
 /* Collective over processes: all have come to the same; `why` keeps the sentence, on all of them.

@@ -3,7 +3,6 @@
 #include "base/config.h"
 #include "base/sys.h"
 #include "core/nccl/comm.h"
-#include "core/nccl/gin.h"
 
 enum { WARM_BYTES = 64 };
 
@@ -16,13 +15,20 @@ static struct oriel_nccl *nccl_of(const oriel_comm *comm)
 
 /* ---- connecting ----------------------------------------------------------------------------- */
 
+struct exchange {
+    const oriel_comm *comm;
+    const cu_stream *streams; /* per local rank */
+};
+
 /* One rank's part; in its stage, which nobody uses yet. */
-static nccl_result exchange(const oriel_comm *comm, const struct oriel_nccl *nccl, int local,
-                            cu_stream stream)
+static nccl_result exchange(const oriel_nccl_links *links, int local, void *arg)
 {
+    const struct exchange *x = arg;
+    const oriel_comm *comm = x->comm;
     const oriel_devices *devices = comm->devices;
-    const nccl_library *calls = nccl->links.nccl;
-    nccl_comm link = nccl->links.links[local].comm;
+    const nccl_library *calls = links->nccl;
+    nccl_comm link = links->links[local].comm;
+    cu_stream stream = x->streams[local];
     char *at = (char *)(uintptr_t)(devices->ranks[local].heap.base + devices->stage_at);
     nccl_result result = NCCL_SUCCESS;
 
@@ -38,24 +44,6 @@ static nccl_result exchange(const oriel_comm *comm, const struct oriel_nccl *ncc
             result = NCCL_SUCCESS;
     }
     return result;
-}
-
-static nccl_result exchange_all(const oriel_comm *comm, const struct oriel_nccl *nccl,
-                                const cu_stream *streams)
-{
-    const oriel_devices *devices = comm->devices;
-    nccl_result result = nccl->links.nccl->group_start();
-    nccl_result ended;
-
-    for (int i = 0; i < comm->local_ranks && result == NCCL_SUCCESS; i++) {
-        cu_context back;
-
-        oriel_cu->context_push(devices->ranks[i].gpu->context);
-        result = exchange(comm, nccl, i, streams[i]);
-        oriel_cu->context_pop(&back);
-    }
-    ended = nccl->links.nccl->group_end();
-    return result != NCCL_SUCCESS ? result : ended;
 }
 
 static int all_done(const oriel_comm *comm, const cu_stream *streams)
@@ -78,13 +66,10 @@ static int all_done(const oriel_comm *comm, const cu_stream *streams)
 static oriel_status warm(oriel_comm *comm, struct oriel_nccl *nccl, const cu_stream *streams)
 {
     oriel_nccl_wait wait = oriel_nccl_patience(comm, oriel_config_number(ORIEL_OPT_INIT_TIMEOUT));
-    nccl_result result = exchange_all(comm, nccl, streams);
+    struct exchange x = {.comm = comm, .streams = streams};
     const char *what = "connecting the machines";
-    oriel_status st;
+    oriel_status st = oriel_nccl_links_each(&nccl->links, exchange, &x, what, &wait);
 
-    if (result != NCCL_SUCCESS && result != NCCL_IN_PROGRESS)
-        return oriel_nccl_check(nccl->links.nccl, NULL, result, what);
-    st = oriel_nccl_links_settle(&nccl->links, 0, nccl->links.n, what, &wait);
     while (st == ORIEL_OK && !all_done(comm, streams)) {
         if (oriel_comm_aborted(comm))
             return oriel_comm_failure(comm);
@@ -95,7 +80,7 @@ static oriel_status warm(oriel_comm *comm, struct oriel_nccl *nccl, const cu_str
     return st;
 }
 
-/* Each rank has its own: on one stream the ranks of a GPU would wait for who comes after. */
+/* Each rank has its own: on one stream a rank of a GPU would wait for those that come after. */
 static oriel_status make_streams(const oriel_comm *comm, cu_stream *streams, int destroys)
 {
     const oriel_devices *devices = comm->devices;
@@ -127,16 +112,14 @@ static oriel_status connect_pairs(oriel_comm *comm)
                           "it",
                           nccl->links.nccl->file);
     st = make_streams(comm, streams, 0);
-    if (st == ORIEL_OK && !oriel_nccl_try_all(nccl))
-        st = oriel_comm_failure(comm); /* just being aborted */
-    else if (st == ORIEL_OK) {
+    atomic_store(&nccl->calls, 1);
+    if (st == ORIEL_OK)
+        st = oriel_nccl_enter_all(comm);
+    if (st == ORIEL_OK) {
         st = warm(comm, nccl, streams);
         oriel_nccl_leave_all(nccl);
     }
     make_streams(comm, streams, 1);
-    if (st == ORIEL_OK)
-        st = oriel_gin_open(comm, nccl);
-    atomic_store(&nccl->spans, st == ORIEL_OK);
     return st;
 }
 

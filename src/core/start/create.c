@@ -7,7 +7,6 @@
 #include "base/log.h"
 #include "base/sys.h"
 #include "core/device/fabric.h"
-#include "core/device/multicast.h"
 #include "core/machines/bridge.h"
 #include "core/memory/arena.h"
 #include "core/memory/window.h"
@@ -133,7 +132,7 @@ static oriel_status make_world(oriel_comm *comm, const oriel_comm_params *params
         gpus |= oriel_device_card(&comm->heap, r)->bytes > 0;
     if (gpus && st == ORIEL_OK)
         st = oriel_comm_agree(comm, oriel_devices_connect(comm), timeout);
-    return gpus && st == ORIEL_OK ? oriel_multicast_open(comm) : st;
+    return gpus && st == ORIEL_OK ? oriel_experimental_hook.open(comm) : st;
 }
 
 /* Segment 0 is the heap; windows count from 1, and the last number is the arena's. */

@@ -53,10 +53,30 @@ oriel_status oriel_nccl_links_settle(const oriel_nccl_links *links, int from, in
     return st;
 }
 
-/* `result` is what the group that started it said. */
-static oriel_status settle_all(const oriel_nccl_links *links, nccl_result result, const char *what,
-                               const oriel_nccl_wait *wait)
+/* NCCL wants what one thread starts on several communicators in a group. */
+static nccl_result start_each(const oriel_nccl_links *links, oriel_nccl_call call, void *arg)
 {
+    nccl_result result = links->nccl->group_start();
+    nccl_result ended;
+
+    for (int i = 0; i < links->n && result == NCCL_SUCCESS; i++) {
+        cu_context back;
+
+        oriel_cu->context_push(links->links[i].gpu->context);
+        result = call(links, i, arg);
+        oriel_cu->context_pop(&back);
+        if (result == NCCL_IN_PROGRESS)
+            result = NCCL_SUCCESS;
+    }
+    ended = links->nccl->group_end();
+    return result != NCCL_SUCCESS ? result : ended;
+}
+
+oriel_status oriel_nccl_links_each(const oriel_nccl_links *links, oriel_nccl_call call, void *arg,
+                                   const char *what, const oriel_nccl_wait *wait)
+{
+    nccl_result result = start_each(links, call, arg);
+
     if (result != NCCL_SUCCESS && result != NCCL_IN_PROGRESS)
         return oriel_nccl_check(links->nccl, NULL, result, what);
     return oriel_nccl_links_settle(links, 0, links->n, what, wait);
@@ -91,25 +111,13 @@ static nccl_config config_of(const oriel_nccl_plan *plan)
     return config;
 }
 
-static nccl_result create_all(oriel_nccl_links *links, const oriel_nccl_plan *plan)
+static nccl_result create_one(const oriel_nccl_links *links, int i, void *arg)
 {
+    const oriel_nccl_plan *plan = arg;
     nccl_config config = config_of(plan);
-    nccl_result result = links->nccl->group_start();
-    nccl_result ended;
 
-    for (int i = 0; i < links->n && result == NCCL_SUCCESS; i++) {
-        oriel_nccl_link *link = &links->links[i];
-        cu_context back;
-
-        oriel_cu->context_push(link->gpu->context);
-        result =
-            links->nccl->comm_create(&link->comm, plan->size, plan->id, plan->first + i, &config);
-        oriel_cu->context_pop(&back);
-        if (result == NCCL_IN_PROGRESS)
-            result = NCCL_SUCCESS;
-    }
-    ended = links->nccl->group_end();
-    return result != NCCL_SUCCESS ? result : ended;
+    return links->nccl->comm_create(&links->links[i].comm, plan->size, plan->id, plan->first + i,
+                                    &config);
 }
 
 /* XLA may have used the library before, without the variable. */
@@ -138,7 +146,8 @@ oriel_status oriel_nccl_links_open(const oriel_nccl_plan *plan, const oriel_gpu 
         links.links[i].gpu = gpus[i];
         pthread_mutex_init(&links.links[i].lock, NULL);
     }
-    st = settle_all(&links, create_all(&links, plan), "making a communicator", wait);
+    st = oriel_nccl_links_each(&links, create_one, (void *)(uintptr_t)plan, "making a communicator",
+                               wait);
     if (st != ORIEL_OK) {
         st = explain(plan, st);
         oriel_nccl_links_close(&links, 0, 5.0);
@@ -170,31 +179,19 @@ static void let_go(struct closing *closing)
     oriel_sys_now->release(closing);
 }
 
-static oriel_status finalize_all(const oriel_nccl_links *links, double until)
+static nccl_result finalize_one(const oriel_nccl_links *links, int i, void *arg)
 {
-    oriel_nccl_wait wait = {.until = until};
-    nccl_result result = links->nccl->group_start();
-    nccl_result ended;
-
-    for (int i = 0; i < links->n && result == NCCL_SUCCESS; i++) {
-        cu_context back;
-
-        oriel_cu->context_push(links->links[i].gpu->context);
-        result = links->nccl->comm_finalize(links->links[i].comm);
-        oriel_cu->context_pop(&back);
-        if (result == NCCL_IN_PROGRESS)
-            result = NCCL_SUCCESS;
-    }
-    ended = links->nccl->group_end();
-    return settle_all(links, result != NCCL_SUCCESS ? result : ended, "leaving a communicator",
-                      &wait);
+    (void)arg;
+    return links->nccl->comm_finalize(links->links[i].comm);
 }
 
 static void *close_main(void *arg)
 {
     struct closing *closing = arg;
     const oriel_nccl_links *links = &closing->links;
-    int good = closing->all && finalize_all(links, closing->until) == ORIEL_OK;
+    oriel_nccl_wait wait = {.until = closing->until};
+    int good = closing->all && oriel_nccl_links_each(links, finalize_one, NULL,
+                                                     "leaving a communicator", &wait) == ORIEL_OK;
 
     for (int i = 0; i < links->n; i++) {
         const oriel_nccl_link *link = &links->links[i];
@@ -281,25 +278,19 @@ void oriel_nccl_memory_free(const nccl_library *nccl, const oriel_gpu *gpu, cu_p
 
 /* ---- windows ------------------------------------------------------------------------------ */
 
-static nccl_result register_all(const oriel_nccl_links *links, const cu_ptr *at,
-                                const size_t *bytes, int how, nccl_window *windows)
+struct registration {
+    const cu_ptr *at;
+    const size_t *bytes;
+    int how;
+    nccl_window *windows;
+};
+
+static nccl_result register_one(const oriel_nccl_links *links, int i, void *arg)
 {
-    const nccl_library *nccl = links->nccl;
-    nccl_result result = nccl->group_start();
-    nccl_result ended;
+    const struct registration *r = arg;
 
-    for (int i = 0; i < links->n && result == NCCL_SUCCESS; i++) {
-        cu_context back;
-
-        oriel_cu->context_push(links->links[i].gpu->context);
-        result = nccl->window_register(links->links[i].comm, (void *)(uintptr_t)at[i], bytes[i],
-                                       &windows[i], how);
-        oriel_cu->context_pop(&back);
-        if (result == NCCL_IN_PROGRESS)
-            result = NCCL_SUCCESS;
-    }
-    ended = nccl->group_end();
-    return result != NCCL_SUCCESS ? result : ended;
+    return links->nccl->window_register(links->links[i].comm, (void *)(uintptr_t)r->at[i],
+                                        r->bytes[i], &r->windows[i], r->how);
 }
 
 /* It says success, and gives no window, where it has no symmetric memory. */
@@ -319,11 +310,11 @@ oriel_status oriel_nccl_links_register(oriel_nccl_links *links, const cu_ptr *at
                                        const size_t *bytes, int how, const oriel_nccl_wait *wait,
                                        nccl_window *windows_p)
 {
+    struct registration r = {.at = at, .bytes = bytes, .how = how, .windows = windows_p};
     oriel_status st;
 
     memset(windows_p, 0, (size_t)links->n * sizeof *windows_p);
-    st = settle_all(links, register_all(links, at, bytes, how, windows_p), "registering memory",
-                    wait);
+    st = oriel_nccl_links_each(links, register_one, &r, "registering memory", wait);
     return st == ORIEL_OK ? check_windows(links, windows_p) : st;
 }
 
@@ -378,34 +369,4 @@ oriel_status oriel_nccl_links_pointer(const oriel_nccl_links *links, int i, nccl
     if (st == ORIEL_OK)
         *at_p = (cu_ptr)(uintptr_t)at;
     return st;
-}
-
-/* ---- the device side ----------------------------------------------------------------------- */
-
-static nccl_result make_devices(const oriel_nccl_links *links, const nccl_device_needs *needs,
-                                nccl_device_comm *made)
-{
-    const nccl_library *nccl = links->nccl;
-    nccl_result result = nccl->group_start();
-    nccl_result ended;
-
-    for (int i = 0; i < links->n && result == NCCL_SUCCESS; i++) {
-        cu_context back;
-
-        oriel_cu->context_push(links->links[i].gpu->context);
-        result = nccl->dev_comm_create(links->links[i].comm, needs, &made[i]);
-        oriel_cu->context_pop(&back);
-        if (result == NCCL_IN_PROGRESS)
-            result = NCCL_SUCCESS;
-    }
-    ended = nccl->group_end();
-    return result != NCCL_SUCCESS ? result : ended;
-}
-
-oriel_status oriel_nccl_links_device(oriel_nccl_links *links, const nccl_device_needs *needs,
-                                     const oriel_nccl_wait *wait, nccl_device_comm *made_p)
-{
-    memset(made_p, 0, (size_t)links->n * sizeof *made_p);
-    return settle_all(links, make_devices(links, needs, made_p), "making a device communicator",
-                      wait);
 }

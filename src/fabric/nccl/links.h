@@ -7,7 +7,7 @@
 #include <pthread.h>
 
 #include "fabric/cuda/memory.h"
-#include "fabric/nccl/device.h"
+#include "fabric/nccl/library.h"
 
 typedef struct oriel_nccl_link {
     nccl_comm comm;
@@ -52,6 +52,12 @@ int oriel_nccl_links_close(oriel_nccl_links *links, int all, double seconds);
 oriel_status oriel_nccl_links_settle(const oriel_nccl_links *links, int from, int to,
                                      const char *what, const oriel_nccl_wait *wait);
 
+/* Starts `call` on each link, in the context of its GPU, all in one group; and waits until that
+ * has ended. */
+typedef nccl_result (*oriel_nccl_call)(const oriel_nccl_links *links, int i, void *arg);
+oriel_status oriel_nccl_links_each(const oriel_nccl_links *links, oriel_nccl_call call, void *arg,
+                                   const char *what, const oriel_nccl_wait *wait);
+
 /* Device memory that NCCL can register: its own, zeroed. */
 oriel_status oriel_nccl_memory_create(const nccl_library *nccl, const oriel_gpu *gpu, size_t bytes,
                                       cu_ptr *at_p);
@@ -67,9 +73,5 @@ void oriel_nccl_links_deregister(oriel_nccl_links *links, const nccl_window *win
 /* Local: where link i sees what `rank` has registered in that window. */
 oriel_status oriel_nccl_links_pointer(const oriel_nccl_links *links, int i, nccl_window window,
                                       int rank, cu_ptr *at_p);
-
-/* Collective over all ranks: made_p[i] is the device side of link i. */
-oriel_status oriel_nccl_links_device(oriel_nccl_links *links, const nccl_device_needs *needs,
-                                     const oriel_nccl_wait *wait, nccl_device_comm *made_p);
 
 #endif

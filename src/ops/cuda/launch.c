@@ -3,8 +3,9 @@
 #include "core/device/device.h"
 #include "base/hash.h"
 #include "core/protocol/lane.h"
+#include "experimental/via.h"
 #include "fabric/cuda/nvtx.h"
-#include "ops/cuda/variant.h"
+#include "ops/cuda/via.h"
 #include "ops/reduce/reduce.h"
 
 enum {
@@ -133,7 +134,7 @@ static struct choice choose(const oriel_devices *devices, const oriel_device_cod
     struct choice c = {.tile = tile_bytes(devices, op, n), .threads = DEVICE_THREADS};
     size_t unit = 0;
 
-    if (oriel_variant_staged(op)) {
+    if (oriel_experimental_staged(op->via)) {
         c.function = NULL;
     } else if (block <= small_limit(devices, n)) {
         c.function = kernel_of(code, DEVICE_SMALL, op, n);
@@ -387,8 +388,8 @@ static struct choice plan(const oriel_group *group, int rank, const oriel_op *op
                                               : choose(devices, self->code, op, group->n);
 
     describe_call(group, rank, op, record, call);
-    if (oriel_variant_staged(op))
-        oriel_variant_describe(group, rank, op, call);
+    if (oriel_experimental_staged(op->via))
+        oriel_experimental_describe(comm, rank, op->via, op->dtype, op->redop, call);
     call->tile = choice.tile;
     if (is_early(devices, &choice))
         call->flags |= DEVICE_EARLY;
@@ -423,7 +424,7 @@ static oriel_status launch(oriel_group *group, int rank, const oriel_op *op,
     if (ragged != NULL)
         describe_ragged(ragged, &call);
     st = op->via == ORIEL_VIA_NCCL
-             ? oriel_variant_nccl(group, rank, op, &call, stream)
+             ? oriel_via_nccl(group, rank, op, &call, stream)
              : start(&devices->ranks[rank - comm->first_rank], &choice, call.flags, params, stream);
     oriel_cu->context_pop(&back);
     oriel_nvtx_pop();
@@ -458,7 +459,7 @@ oriel_status oriel_launch(oriel_group *group, int rank, const oriel_op *op, void
     if (st == ORIEL_OK)
         st = check_devices(group, op);
     if (st == ORIEL_OK)
-        st = oriel_variant_resolve(group, rank, &call, stream);
+        st = oriel_via_resolve(group, rank, &call, stream);
     return st == ORIEL_OK ? launch(group, rank, &call, NULL, stream) : st;
 }
 
@@ -493,7 +494,7 @@ oriel_status oriel_launch_prepare(oriel_group *group, int rank, const oriel_op *
         return oriel_kernel_on_prepare(group, rank, op->kernel, stream);
     if (group->spans)
         return ORIEL_OK; /* its parts look for themselves */
-    st = oriel_variant_resolve(group, rank, &resolved, stream);
+    st = oriel_via_resolve(group, rank, &resolved, stream);
     if (st != ORIEL_OK)
         return st;
     oriel_op_describe(group, &resolved, &record);

@@ -6,8 +6,8 @@
  * for NCCL to put its work on the stream. */
 #include "ops/cuda/span.h"
 
-#include "core/nccl/gin.h"
 #include "core/protocol/group.h"
+#include "experimental/gin.h"
 #include "base/hash.h"
 #include "fabric/cuda/nvtx.h"
 

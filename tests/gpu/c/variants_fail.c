@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "base/sys.h"
-#include "core/nccl/via.h"
+#include "core/nccl/comm.h"
 #include "support/check.h"
 #include "support/gpu/gpu.h"
 #include "support/ranks.h"
@@ -94,7 +94,7 @@ static void stuck_body(oriel_comm *comm, int rank, void *arg)
     CHECK_OK(oriel_barrier(oriel_comm_world(comm), rank));
     began = oriel_now();
     if (rank == 0)
-        ways_delay_launch(delay, 3000000000ull, oriel_nccl_ways_of(comm)->of[0].stream);
+        ways_delay_launch(delay, 3000000000ull, comm->devices->nccl->streams[0].stream);
     CHECK_OK(ways_sum(comm, rank, at, at, COUNT, ORIEL_VIA_NCCL, stream));
     CHECK_CU(oriel_cu->stream_sync(stream));
     CHECK_IS(ORIEL_ERR_REVOKED, oriel_comm_check(comm));

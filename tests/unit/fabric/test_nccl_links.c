@@ -9,7 +9,7 @@
 
 #include "base/config.h"
 #include "base/sys.h"
-#include "fabric/nccl/gin.h"
+#include "experimental/nccl_device.h"
 #include "support/gpu/fakes.h"
 
 static const oriel_gpu gpu = {.ordinal = 0, .name = "fake"};

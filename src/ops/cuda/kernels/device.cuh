@@ -178,7 +178,7 @@ struct meeting {
     bool odd; /* some address is no multiple of 16 */
 };
 
-/* variant.cuh */
+/* experimental/via.cuh */
 SLOW void lsa_begin(const device_call &c, meeting &m);
 SLOW uint32_t lsa_meet(const device_call &c, meeting &m);
 DEVICE void lsa_end(const device_call &c, const meeting &m);

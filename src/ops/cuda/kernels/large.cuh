@@ -16,7 +16,7 @@
 #define ORIEL_OPS_CUDA_KERNELS_LARGE_CUH
 
 #include "ops/cuda/kernels/small.cuh"
-#include "ops/cuda/kernels/variant.cuh"
+#include "experimental/via.cuh"
 
 /* A part of every block, or of the one there is. */
 struct range {

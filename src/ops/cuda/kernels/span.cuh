@@ -1,11 +1,36 @@
-/* What a call that spans machines needs on the device beside NCCL's kernels and the judge, who
+/* What a call that spans machines needs on the device beside NCCL's kernels and the judge, which
  * comes last. None of these waits for anybody, so they need no particular grid: one CTA where
  * nothing else is said. */
 #ifndef ORIEL_OPS_CUDA_KERNELS_SPAN_CUH
 #define ORIEL_OPS_CUDA_KERNELS_SPAN_CUH
 
 #include "ops/cuda/kernels/ragged.cuh"
-#include "ops/cuda/kernels/variant.cuh"
+
+/* ---- calls of another library ------------------------------------------------------------- */
+
+/* Such a call lies between these two on the stream, each of one CTA: a meeting, so that it finds
+ * all ranks there and asking for the same; and one that poisons the result if the comm is revoked
+ * by then, since that is how the library is made to end early. The host, which revokes, writes
+ * the abort word before. It also sees when one has begun and does not end. */
+DEVICE void judge_begin(const device_call &c)
+{
+    if (THREAD == 0)
+        store_relaxed(&((device_report *)own_table(c)->report)->begun, ++own_table(c)->begun);
+}
+
+DEVICE void judge(const device_call &c)
+{
+    device_table *self = own_table(c);
+    device_report *report = (device_report *)self->report;
+
+    if (load_relaxed(&self->error) != DEVICE_FINE || load_relaxed(&report->abort) != 0) {
+        if (THREAD == 0)
+            swap_if(&self->error, DEVICE_FINE, DEVICE_ABORTED);
+        poison(c);
+    }
+    if (THREAD == 0)
+        store_relaxed(&report->ended, self->begun);
+}
 
 /* Writes what this rank asks for, to be sent to its neighbour in the group. */
 DEVICE void span_begin(const device_call &c, device_record *at)

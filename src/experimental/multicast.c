@@ -1,4 +1,4 @@
-#include "core/device/multicast.h"
+#include "experimental/multicast.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -9,12 +9,12 @@
 
 static oriel_multicast *of(const oriel_comm *comm)
 {
-    return &((oriel_devices *)comm->devices)->multicast;
+    return &oriel_experimental_of(comm)->multicast;
 }
 
 const oriel_multicast *oriel_multicast_of(const oriel_comm *comm)
 {
-    return comm->devices != NULL ? of(comm) : NULL;
+    return oriel_experimental_of(comm) != NULL ? of(comm) : NULL;
 }
 
 static cu_multicast properties(const oriel_comm *comm)
@@ -76,6 +76,8 @@ static oriel_status check(oriel_comm *comm)
     size_t unit = 0;
     oriel_status st = ORIEL_OK;
 
+    if (oriel_config_number(ORIEL_OPT_MULTICAST) <= 0)
+        return oriel_fail(ORIEL_ERR_UNSUPPORTED, "ORIEL_MULTICAST is 0: set it to 1 on all");
     if (comm->heap.header->num_machines > 1)
         return oriel_fail(ORIEL_ERR_UNSUPPORTED, "the world spans machines");
     if (devices->ranks[0].heap.handle == 0)
@@ -106,7 +108,7 @@ static oriel_status check(oriel_comm *comm)
 
 static oriel_status create(oriel_comm *comm)
 {
-    oriel_multicast *m = of(comm);
+    oriel_devices *devices = comm->devices;
     cu_multicast asked = properties(comm);
     cu_handle handle = 0;
     oriel_status st;
@@ -116,9 +118,10 @@ static oriel_status create(oriel_comm *comm)
     st = oriel_cuda_check(oriel_cu->multicast_create(&handle, &asked), "making a multicast object");
     if (st != ORIEL_OK)
         return st;
-    m->handle = handle;
-    return oriel_cuda_check(oriel_cu->mem_export(&m->fd, handle, CU_HANDLE_POSIX_FD, 0),
-                            "exporting a multicast object");
+    of(comm)->handle = handle;
+    return oriel_cuda_check(
+        oriel_cu->mem_export(&devices->multicast_fd, handle, CU_HANDLE_POSIX_FD, 0),
+        "exporting a multicast object");
 }
 
 static oriel_status fetch(oriel_comm *comm)
@@ -183,7 +186,6 @@ oriel_status oriel_multicast_open(oriel_comm *comm)
     static oriel_status (*const steps[])(oriel_comm *) = {check, create, add_devices, bind_heaps};
     oriel_status st = ORIEL_OK;
 
-    of(comm)->fd = -1;
     for (size_t i = 0; i < sizeof steps / sizeof *steps && st == ORIEL_OK; i++)
         st = oriel_comm_agree(comm, steps[i](comm), oriel_config_number(ORIEL_OPT_INIT_TIMEOUT));
     if (st == ORIEL_OK)
@@ -197,7 +199,7 @@ oriel_status oriel_multicast_open(oriel_comm *comm)
 
 void oriel_multicast_close(oriel_comm *comm)
 {
-    const oriel_devices *devices = comm->devices;
+    oriel_devices *devices = comm->devices;
     oriel_multicast *m = of(comm);
 
     if (m->base != 0) {
@@ -208,10 +210,10 @@ void oriel_multicast_close(oriel_comm *comm)
         oriel_cu->multicast_unbind(m->handle, devices->ranks[i].gpu->device, 0, m->bytes);
     if (m->handle != 0)
         oriel_cu->mem_release(m->handle);
-    if (m->fd > 0)
-        oriel_sys_now->close(m->fd);
+    if (devices->multicast_fd > 0)
+        oriel_sys_now->close(devices->multicast_fd);
+    devices->multicast_fd = 0;
     m->base = 0;
     m->handle = 0;
     m->num_bound = 0;
-    m->fd = -1;
 }

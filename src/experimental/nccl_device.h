@@ -1,10 +1,13 @@
-/* What oriel reads of the device side of an NCCL communicator, as 2.30 lays it out: a library
- * takes what was written for an older one than itself, from 2.30 on. Whoever gets one compares
- * what it knows of it: the rank, the sizes, the number of barriers. */
-#ifndef ORIEL_FABRIC_NCCL_DEVICE_H
-#define ORIEL_FABRIC_NCCL_DEVICE_H
+/* EXPERIMENTAL. Has run on one H200 that ranks share, with NCCL 2.30.7, GIN with a plugin of the
+ * tests in the network's place; on no two GPUs, and on no NIC.
+ *
+ * What oriel reads of the device side of an NCCL communicator, as 2.30 lays it out: a library
+ * takes what was written for an older one than itself, from 2.30 on. A rank that gets one compares
+ * what it knows of it: its number, the sizes, the number of barriers. */
+#ifndef ORIEL_EXPERIMENTAL_NCCL_DEVICE_H
+#define ORIEL_EXPERIMENTAL_NCCL_DEVICE_H
 
-#include "fabric/nccl/library.h"
+#include "fabric/nccl/links.h"
 
 enum { NCCL_DEVICE_VERSION = 23000, NCCL_BUFFER_UNIT = 128 };
 
@@ -100,5 +103,25 @@ typedef struct nccl_gin_window {
     unsigned at; /* in what the NIC knows, in units of NCCL_WINDOW_ALIGNMENT */
     cu_ptr handles[4];
 } nccl_gin_window;
+
+/* Collective over all ranks: made_p[i] is the device side of link i. */
+oriel_status oriel_nccl_device_create(const oriel_nccl_links *links, const nccl_device_needs *needs,
+                                      const oriel_nccl_wait *wait, nccl_device_comm *made_p);
+/* Local, while the communicators are good: those that were created. */
+void oriel_nccl_device_destroy(const oriel_nccl_links *links, const nccl_device_comm *made);
+
+/* NCCL's GIN: kernels put, get and signal over the network. Of its kinds the proxy's is used,
+ * whose queues can be described without NCCL's headers, and polled with a deadline. */
+
+/* Local: whether there is one between all ranks; a failure is a sentence that says what lacks. */
+oriel_status oriel_nccl_gin_check(const oriel_nccl_links *links);
+/* Collective over all ranks: made_p[i] is the device side of link i, with so many signals. From
+ * then on a thread of NCCL's polls for each link. */
+oriel_status oriel_nccl_gin_open(const oriel_nccl_links *links, int signals,
+                                 const oriel_nccl_wait *wait, nccl_device_comm *made_p);
+/* Local: reads what kernels need of link i, and of its window. */
+oriel_status oriel_nccl_gin_read(const oriel_nccl_links *links, int i, const nccl_device_comm *made,
+                                 nccl_window window, nccl_gin_proxy *proxy_p,
+                                 nccl_gin_window *window_p);
 
 #endif

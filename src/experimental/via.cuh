@@ -1,43 +1,18 @@
-/* Staged calls that reach their peers, or meet them, in another way than by plain addresses and
+/* EXPERIMENTAL. The barrier has run with ranks that share one H200, on no two GPUs; multimem on no
+ * hardware. Included by large.cuh, behind device.cuh.
+ *
+ * Staged calls that reach their peers, or meet them, by other means than plain addresses and
  * oriel's flags. What is said at the head of device.cuh holds for them as well: the same CTAs
  * on all members, all resident together, every spin bounded.
  *
  * NCCL's LSA barrier, as its 2.30 headers have it: for each CTA index an epoch of the own rank,
- * and an inbox for each peer; who arrives writes epoch + 1 to its inbox at every peer, and waits
- * for all of its own. It compares nothing and knows no deaths, so a call begins with enter(),
+ * and an inbox for each peer; a rank that arrives writes epoch + 1 to its inbox at every peer, and
+ * waits for all of its own. It compares nothing and knows no deaths, so a call begins with enter(),
  * and the waits are oriel's: with a deadline, the error and the abort word.
  *
  * multimem: one address stands for the stages of all ranks, whose switch sums or stores there. */
-#ifndef ORIEL_OPS_CUDA_KERNELS_VARIANT_CUH
-#define ORIEL_OPS_CUDA_KERNELS_VARIANT_CUH
-
-#include "ops/cuda/kernels/device.cuh"
-
-/* ---- calls of another library ------------------------------------------------------------- */
-
-/* Such a call lies between these two on the stream, each of one CTA: a meeting, so that it finds
- * all ranks there and asking for the same; and one that poisons the result if the comm is revoked
- * by then, since that is how the library is made to end early. The host, which revokes, writes
- * the abort word before. It also sees when one has begun and does not end. */
-DEVICE void judge_begin(const device_call &c)
-{
-    if (THREAD == 0)
-        store_relaxed(&((device_report *)own_table(c)->report)->begun, ++own_table(c)->begun);
-}
-
-DEVICE void judge(const device_call &c)
-{
-    device_table *self = own_table(c);
-    device_report *report = (device_report *)self->report;
-
-    if (load_relaxed(&self->error) != DEVICE_FINE || load_relaxed(&report->abort) != 0) {
-        if (THREAD == 0)
-            swap_if(&self->error, DEVICE_FINE, DEVICE_ABORTED);
-        poison(c);
-    }
-    if (THREAD == 0)
-        store_relaxed(&report->ended, self->begun);
-}
+#ifndef ORIEL_EXPERIMENTAL_VIA_CUH
+#define ORIEL_EXPERIMENTAL_VIA_CUH
 
 /* ---- NCCL's windows and its barrier --------------------------------------------------- */
 

@@ -7,10 +7,12 @@
 
 #include <cmocka.h>
 
+#include <stdlib.h>
 #include <string.h>
 
+#include "base/config.h"
 #include "base/sys.h"
-#include "core/device/multicast.h"
+#include "experimental/multicast.h"
 #include "support/ranks.h"
 
 #define BASE 0x500000000ull
@@ -187,6 +189,7 @@ static const cu_driver fake = {.device_attribute = attribute,
 static oriel_gpu gpus[2];
 static oriel_device_rank ranks[2];
 static oriel_devices devices;
+static struct oriel_experimental experimental;
 
 static oriel_comm *make(int shared)
 {
@@ -194,6 +197,8 @@ static oriel_comm *make(int shared)
 
     memset(&driver, 0, sizeof driver);
     memset(&devices, 0, sizeof devices);
+    memset(&experimental, 0, sizeof experimental);
+    devices.experimental = &experimental;
     driver.can = 1;
     for (int i = 0; i < 2; i++) {
         gpus[i] = (oriel_gpu){.ordinal = i, .device = i, .arch = 90, .name = "fake"};
@@ -270,6 +275,11 @@ static void test_reasons(void **state)
     (void)state;
     refuses(comm, "ranks 0 and 1 share a GPU");
     comm = make(0);
+    setenv("ORIEL_MULTICAST", "0", 1);
+    assert_int_equal(oriel_config_load(), ORIEL_OK);
+    refuses(comm, "ORIEL_MULTICAST is 0: set it to 1 on all");
+    setenv("ORIEL_MULTICAST", "1", 1);
+    comm = make(0);
     driver.can = 0;
     refuses(comm, "device 0 (fake) has no multicast");
     comm = make(0);
@@ -288,5 +298,6 @@ int main(void)
         cmocka_unit_test(test_reasons),
     };
 
+    setenv("ORIEL_MULTICAST", "1", 1);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

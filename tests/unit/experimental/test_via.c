@@ -1,4 +1,4 @@
-/* The ways of all_reduce, as far as they need no GPU. */
+/* Vias of all_reduce, as far as they need no GPU. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,7 +9,8 @@
 #include <string.h>
 
 #include "core/world/trace.h"
-#include "ops/cuda/variant.h"
+#include "experimental/via.h"
+#include "ops/op.h"
 #include "oriel/experimental/ways.h"
 #include "support/ranks.h"
 
@@ -60,7 +61,7 @@ static void test_operations(void **state)
     assert_int_equal(oriel_multimem_op(ORIEL_U64, ORIEL_MIN), DEVICE_MULTIMEM_U64_MIN);
 }
 
-/* Ranks that ask for different ways ask for different things. */
+/* Ranks that ask for different vias ask for different things. */
 static void test_record(void **state)
 {
     oriel_comm *comm = ranks_comm(2, 5.0, NULL);

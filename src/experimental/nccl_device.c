@@ -1,8 +1,44 @@
-#include "fabric/nccl/gin.h"
+#include "experimental/nccl_device.h"
 
 #include <string.h>
 
 #define VERSION_OF(nccl) (nccl)->version / 10000, (nccl)->version / 100 % 100, (nccl)->version % 100
+
+struct creation {
+    const nccl_device_needs *needs;
+    nccl_device_comm *made;
+};
+
+static nccl_result create_one(const oriel_nccl_links *links, int i, void *arg)
+{
+    const struct creation *c = arg;
+
+    return links->nccl->dev_comm_create(links->links[i].comm, c->needs, &c->made[i]);
+}
+
+oriel_status oriel_nccl_device_create(const oriel_nccl_links *links, const nccl_device_needs *needs,
+                                      const oriel_nccl_wait *wait, nccl_device_comm *made_p)
+{
+    struct creation c = {.needs = needs, .made = made_p};
+
+    memset(made_p, 0, (size_t)links->n * sizeof *made_p);
+    return oriel_nccl_links_each(links, create_one, &c, "making a device communicator", wait);
+}
+
+void oriel_nccl_device_destroy(const oriel_nccl_links *links, const nccl_device_comm *made)
+{
+    for (int i = 0; i < links->n; i++) {
+        cu_context back;
+
+        if (made[i].magic != NCCL_MAGIC)
+            continue;
+        oriel_cu->context_push(links->links[i].gpu->context);
+        links->nccl->dev_comm_destroy(links->links[i].comm, &made[i]);
+        oriel_cu->context_pop(&back);
+    }
+}
+
+/* ---- GIN ----------------------------------------------------------------------------------- */
 
 static oriel_status check_type(const nccl_library *nccl, int type)
 {
@@ -43,8 +79,8 @@ oriel_status oriel_nccl_gin_check(const oriel_nccl_links *links)
 }
 
 /* One context is on one NIC of each rank: the order of what goes from rank to rank is kept. */
-oriel_status oriel_nccl_gin_open(oriel_nccl_links *links, int signals, const oriel_nccl_wait *wait,
-                                 nccl_device_comm *made_p)
+oriel_status oriel_nccl_gin_open(const oriel_nccl_links *links, int signals,
+                                 const oriel_nccl_wait *wait, nccl_device_comm *made_p)
 {
     nccl_gin_needs needs = {
         .first = {.size = sizeof needs, .magic = NCCL_MAGIC, .version = NCCL_GIN_VERSION},
@@ -54,7 +90,7 @@ oriel_status oriel_nccl_gin_open(oriel_nccl_links *links, int signals, const ori
         .traffic_class = NCCL_UNDEFINED,
         .strong_signals = 1,
         .va_signals = 1};
-    oriel_status st = oriel_nccl_links_device(links, &needs.first, wait, made_p);
+    oriel_status st = oriel_nccl_device_create(links, &needs.first, wait, made_p);
 
     for (int i = 0; i < links->n && st == ORIEL_OK; i++) {
         const nccl_device_comm *made = &made_p[i];
