@@ -21,11 +21,10 @@ static oriel_gin_links *gin_of(const oriel_comm *comm)
  * window: where they did, blocks between ranks that share a GPU were seen to come out wrong. */
 static oriel_status map_again(const oriel_comm *comm)
 {
-    const oriel_devices *devices = comm->devices;
     oriel_status st = ORIEL_OK;
 
     for (int i = 0; i < comm->local_ranks && st == ORIEL_OK; i++) {
-        const oriel_device_rank *rank = &devices->ranks[i];
+        const oriel_device_rank *rank = &comm->devices->ranks[i];
 
         st = oriel_cuda_memory_alias(rank->gpu, rank->heap.base, rank->heap.bytes,
                                      &nccl_of(comm)->kept[i]);

@@ -108,7 +108,6 @@ static oriel_status check(oriel_comm *comm)
 
 static oriel_status create(oriel_comm *comm)
 {
-    oriel_devices *devices = comm->devices;
     cu_multicast asked = properties(comm);
     cu_handle handle = 0;
     oriel_status st;
@@ -120,7 +119,7 @@ static oriel_status create(oriel_comm *comm)
         return st;
     of(comm)->handle = handle;
     return oriel_cuda_check(
-        oriel_cu->mem_export(&devices->multicast_fd, handle, CU_HANDLE_POSIX_FD, 0),
+        oriel_cu->mem_export(&comm->devices->multicast_fd, handle, CU_HANDLE_POSIX_FD, 0),
         "exporting a multicast object");
 }
 

@@ -2,8 +2,6 @@
 
 #include <string.h>
 
-#define VERSION_OF(nccl) (nccl)->version / 10000, (nccl)->version / 100 % 100, (nccl)->version % 100
-
 struct creation {
     const nccl_device_needs *needs;
     nccl_device_comm *made;
@@ -28,13 +26,11 @@ oriel_status oriel_nccl_device_create(const oriel_nccl_links *links, const nccl_
 void oriel_nccl_device_destroy(const oriel_nccl_links *links, const nccl_device_comm *made)
 {
     for (int i = 0; i < links->n; i++) {
-        cu_context back;
-
         if (made[i].magic != NCCL_MAGIC)
             continue;
-        oriel_cu->context_push(links->links[i].gpu->context);
+        oriel_cuda_enter(links->links[i].gpu);
         links->nccl->dev_comm_destroy(links->links[i].comm, &made[i]);
-        oriel_cu->context_pop(&back);
+        oriel_cuda_leave();
     }
 }
 
@@ -49,11 +45,11 @@ static oriel_status check_type(const nccl_library *nccl, int type)
             ORIEL_ERR_UNSUPPORTED,
             "NCCL %d.%d.%d finds no GIN between all ranks: each machine needs an RDMA "
             "NIC that reaches GPU memory, or a plugin of NCCL's (NCCL_RMA_PLUGIN)",
-            VERSION_OF(nccl));
+            NCCL_PARTS(nccl->version));
     return oriel_fail(ORIEL_ERR_UNSUPPORTED,
                       "NCCL %d.%d.%d has GIN of type %d here, kernels use the proxy's: set "
                       "NCCL_GIN_TYPE=%d on all",
-                      VERSION_OF(nccl), type, (int)NCCL_GIN_PROXY);
+                      NCCL_PARTS(nccl->version), type, (int)NCCL_GIN_PROXY);
 }
 
 oriel_status oriel_nccl_gin_check(const oriel_nccl_links *links)
@@ -66,7 +62,7 @@ oriel_status oriel_nccl_gin_check(const oriel_nccl_links *links)
     if (nccl->version < NCCL_GIN_VERSION || nccl->dev_comm_create == NULL ||
         nccl->comm_properties == NULL)
         return oriel_fail(ORIEL_ERR_UNSUPPORTED, "GIN is used from NCCL 2.30.5 on; %s is %d.%d.%d",
-                          nccl->file, VERSION_OF(nccl));
+                          nccl->file, NCCL_PARTS(nccl->version));
     for (int i = 0; i < links->n && st == ORIEL_OK; i++) {
         nccl_comm comm = links->links[i].comm;
 
@@ -101,7 +97,7 @@ oriel_status oriel_nccl_gin_open(const oriel_nccl_links *links, int signals,
             made->gin_signals != signals || made->gin_types[0] != NCCL_GIN_PROXY)
             st = oriel_fail(ORIEL_ERR_UNSUPPORTED,
                             "NCCL %d.%d.%d lays its device side out in another way than 2.30.5",
-                            VERSION_OF(links->nccl));
+                            NCCL_PARTS(links->nccl->version));
     }
     return st;
 }
@@ -120,6 +116,6 @@ oriel_status oriel_nccl_gin_read(const oriel_nccl_links *links, int i, const ncc
         (proxy_p->ranks != links->size || proxy_p->queue_size == 0 || window_p->handles[0] == 0))
         st = oriel_fail(ORIEL_ERR_UNSUPPORTED,
                         "NCCL %d.%d.%d describes GIN's queues in another way than 2.30.5",
-                        VERSION_OF(links->nccl));
+                        NCCL_PARTS(links->nccl->version));
     return st;
 }

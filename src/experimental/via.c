@@ -58,8 +58,7 @@ static oriel_status check_lsa(const nccl_library *nccl)
         return ORIEL_OK;
     return oriel_fail(ORIEL_ERR_UNSUPPORTED,
                       "the barrier of NCCL's device API is used from 2.30 on; %s is %d.%d.%d",
-                      nccl->file, nccl->version / 10000, nccl->version / 100 % 100,
-                      nccl->version % 100);
+                      nccl->file, NCCL_PARTS(nccl->version));
 }
 
 /* What NCCL wrote is what this was made for. */

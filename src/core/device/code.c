@@ -313,32 +313,26 @@ static oriel_status find_reduction(const cu_module *modules, enum device_family 
 
 static oriel_status find_all(const cu_module *modules, oriel_device_code *code)
 {
-    oriel_status st = find_function(modules[0], "oriel_small_copy", &code->copy[DEVICE_SMALL]);
+    const struct {
+        const char *name;
+        cu_function *f_p;
+    } plain[] = {{"oriel_small_copy", &code->copy[DEVICE_SMALL]},
+                 {"oriel_wide_copy", &code->copy[DEVICE_WIDE]},
+                 {"oriel_large_copy", &code->copy[DEVICE_LARGE]},
+                 {"oriel_ragged", &code->ragged},
+                 {"oriel_kernel_begin", &code->begin},
+                 {"oriel_kernel_end", &code->end},
+                 {"oriel_kernel_span_begin", &code->far_begin},
+                 {"oriel_kernel_span_end", &code->far_end},
+                 {"oriel_span_begin", &code->span_begin},
+                 {"oriel_span_compare", &code->span_compare},
+                 {"oriel_span_pick", &code->span_pick},
+                 {"oriel_meet", &code->meet},
+                 {"oriel_judge", &code->judge}};
+    oriel_status st = ORIEL_OK;
 
-    if (st == ORIEL_OK)
-        st = find_function(modules[0], "oriel_wide_copy", &code->copy[DEVICE_WIDE]);
-    if (st == ORIEL_OK)
-        st = find_function(modules[0], "oriel_large_copy", &code->copy[DEVICE_LARGE]);
-    if (st == ORIEL_OK)
-        st = find_function(modules[0], "oriel_ragged", &code->ragged);
-    if (st == ORIEL_OK)
-        st = find_function(modules[0], "oriel_kernel_begin", &code->begin);
-    if (st == ORIEL_OK)
-        st = find_function(modules[0], "oriel_kernel_end", &code->end);
-    if (st == ORIEL_OK)
-        st = find_function(modules[0], "oriel_kernel_span_begin", &code->far_begin);
-    if (st == ORIEL_OK)
-        st = find_function(modules[0], "oriel_kernel_span_end", &code->far_end);
-    if (st == ORIEL_OK)
-        st = find_function(modules[0], "oriel_span_begin", &code->span_begin);
-    if (st == ORIEL_OK)
-        st = find_function(modules[0], "oriel_span_compare", &code->span_compare);
-    if (st == ORIEL_OK)
-        st = find_function(modules[0], "oriel_span_pick", &code->span_pick);
-    if (st == ORIEL_OK)
-        st = find_function(modules[0], "oriel_meet", &code->meet);
-    if (st == ORIEL_OK)
-        st = find_function(modules[0], "oriel_judge", &code->judge);
+    for (size_t i = 0; i < sizeof plain / sizeof *plain && st == ORIEL_OK; i++)
+        st = find_function(modules[0], plain[i].name, plain[i].f_p);
     for (int f = 0; f < DEVICE_FAMILIES; f++) {
         for (int d = 0; d < ORIEL_DTYPE_COUNT; d++) {
             for (int op = 0; op < ORIEL_REDOP_COUNT && st == ORIEL_OK; op++)
@@ -353,10 +347,9 @@ static oriel_status load_modules(const oriel_gpu *gpu, oriel_device_code *code)
 {
     cu_module modules[DEVICE_PARTS] = {0};
     struct job jobs[DEVICE_PARTS];
-    cu_context back;
     oriel_status st = make_all(gpu->arch, jobs);
 
-    oriel_cu->context_push(gpu->context);
+    oriel_cuda_enter(gpu);
     for (int i = 0; i < DEVICE_PARTS; i++) {
         if (st == ORIEL_OK)
             st = oriel_cuda_check(oriel_cu->module_load(&modules[i], jobs[i].cubin, 0, NULL, NULL),
@@ -369,7 +362,7 @@ static oriel_status load_modules(const oriel_gpu *gpu, oriel_device_code *code)
         if (modules[i] != NULL)
             oriel_cu->module_unload(modules[i]);
     }
-    oriel_cu->context_pop(&back);
+    oriel_cuda_leave();
     return st;
 }
 

@@ -103,8 +103,7 @@ static oriel_status map_window(oriel_comm *comm, int rank, int number, oriel_cud
 
 int oriel_cuda_buffer_import(oriel_comm *comm, int rank, int number, uint32_t generation)
 {
-    const oriel_devices *devices = comm->devices;
-    oriel_import *import = &devices->imports[rank][number];
+    oriel_import *import = &comm->devices->imports[rank][number];
     heap_export *shown = shown_of(comm, rank, number);
 
     import->generation = generation;

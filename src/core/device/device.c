@@ -147,15 +147,14 @@ static oriel_status use_gpu(oriel_devices *devices, int ordinal, const oriel_gpu
 static oriel_status make_reports(oriel_devices *devices)
 {
     const oriel_gpu *gpu = devices->ranks[0].gpu;
-    cu_context back;
     oriel_status st;
 
-    oriel_cu->context_push(gpu->context);
+    oriel_cuda_enter(gpu);
     st = oriel_cuda_check(oriel_cu->host_alloc(&devices->reports,
                                                (size_t)devices->num_ranks * REPORT_BYTES,
                                                CU_HOST_PORTABLE | CU_HOST_DEVICE_MAP),
                           "allocating host memory for devices");
-    oriel_cu->context_pop(&back);
+    oriel_cuda_leave();
     if (st != ORIEL_OK)
         return st;
     memset(devices->reports, 0, (size_t)devices->num_ranks * REPORT_BYTES);
@@ -169,14 +168,13 @@ static oriel_status make_reports(oriel_devices *devices)
 static oriel_status fill_table(const oriel_comm *comm, oriel_device_rank *rank)
 {
     uint64_t words[2] = {(uint64_t)(comm->timeout * 1e9), 0};
-    cu_context back;
     cu_ptr report = 0;
     oriel_status st;
 
-    oriel_cu->context_push(rank->gpu->context);
+    oriel_cuda_enter(rank->gpu);
     st = oriel_cuda_check(oriel_cu->host_pointer(&report, rank->report, 0),
                           "mapping host memory for a device");
-    oriel_cu->context_pop(&back);
+    oriel_cuda_leave();
     words[1] = rank->report_at = report;
     if (st == ORIEL_OK)
         st = oriel_cuda_write(rank->gpu, rank->heap.base + offsetof(device_table, timeout_ns),

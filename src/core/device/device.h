@@ -106,12 +106,18 @@ typedef struct oriel_devices {
  * the two; told apart by the place of a reduction in its record. */
 enum { DEVICE_STEP_BEGIN = 0, DEVICE_STEP_END = 255 };
 
-/* Where a local rank sees the heap of a rank. */
-static inline cu_ptr oriel_heap_seen(const oriel_comm *comm, int local_rank, int rank)
+/* A rank of this process. */
+static inline oriel_device_rank *oriel_device_of(const oriel_comm *comm, int rank)
 {
     const oriel_devices *devices = comm->devices;
 
-    return devices->ranks[local_rank - comm->first_rank].heaps[rank];
+    return &devices->ranks[rank - comm->first_rank];
+}
+
+/* Where a local rank sees the heap of a rank. */
+static inline cu_ptr oriel_heap_seen(const oriel_comm *comm, int local_rank, int rank)
+{
+    return oriel_device_of(comm, local_rank)->heaps[rank];
 }
 
 /* All ranks of this process see the heap of `rank` at `base`. */

@@ -111,12 +111,11 @@ void oriel_devices_give_up(oriel_comm *comm)
 static void *drain_main(void *arg)
 {
     oriel_devices *devices = arg;
-    cu_context back;
 
     for (int i = 0; i < devices->num_gpus; i++) {
-        oriel_cu->context_push(devices->gpus[i].context);
+        oriel_cuda_enter(&devices->gpus[i]);
         oriel_cu->context_sync();
-        oriel_cu->context_pop(&back);
+        oriel_cuda_leave();
     }
     atomic_store(&devices->drained, 1);
     return NULL;

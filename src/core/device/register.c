@@ -116,8 +116,7 @@ static int add_export(oriel_comm *comm, oriel_device_rank *rank, cu_ptr at, uint
 oriel_place oriel_register(oriel_comm *comm, int rank, const void *at, size_t bytes,
                            cu_stream stream)
 {
-    oriel_devices *devices = comm->devices;
-    oriel_device_rank *r = &devices->ranks[rank - comm->first_rank];
+    oriel_device_rank *r = oriel_device_of(comm, rank);
     cu_ptr address = (cu_ptr)(uintptr_t)at;
     int stale = 0;
     uint64_t id;
@@ -161,11 +160,10 @@ static void set_ready(const oriel_device_rank *rank, int number, uint32_t genera
 static void show(oriel_comm *comm, const oriel_device_rank *r, oriel_export *e, int rank,
                  int number)
 {
-    const oriel_devices *devices = comm->devices;
     heap_export *shown = shown_of(comm, rank, number);
     _Atomic uint32_t *most = &oriel_exports(&comm->heap, rank)->used;
 
-    if (devices->fabric->buffer_export(r, e) != ORIEL_OK) {
+    if (comm->devices->fabric->buffer_export(r, e) != ORIEL_OK) {
         atomic_store(&e->state, NEVER);
         oriel_log(ORIEL_LOG_INFO,
                   "rank %d: memory at %llx cannot be shared with other processes; it is staged",
@@ -251,9 +249,8 @@ static int step_exports(oriel_comm *comm, int sweep)
 
     for (int k = 0; k < devices->num_ranks; k++) {
         oriel_device_rank *r = &devices->ranks[k];
-        cu_context back;
 
-        oriel_cu->context_push(r->gpu->context);
+        oriel_cuda_enter(r->gpu);
         for (int i = 0; i < DEVICE_WINDOWS && i < r->num_exports; i++) {
             oriel_export *e = &r->exports[i];
             uint32_t state = atomic_load(&e->state);
@@ -262,7 +259,7 @@ static int step_exports(oriel_comm *comm, int sweep)
                 atomic_compare_exchange_strong(&e->state, &state, STALE);
             moved |= step_export(comm, r, e, comm->first_rank + k, i);
         }
-        oriel_cu->context_pop(&back);
+        oriel_cuda_leave();
     }
     return moved;
 }
@@ -307,13 +304,12 @@ static int step_import(oriel_comm *comm, int rank, int number)
 
 static int step_imports(oriel_comm *comm)
 {
-    const oriel_devices *devices = comm->devices;
     int moved = 0;
 
     for (int r = 0; r < comm->size; r++) {
         uint32_t n = atomic_load(&oriel_exports(&comm->heap, r)->used);
 
-        for (uint32_t i = 0; i < n && i < DEVICE_WINDOWS && devices->imports[r] != NULL; i++)
+        for (uint32_t i = 0; i < n && i < DEVICE_WINDOWS && comm->devices->imports[r] != NULL; i++)
             moved |= step_import(comm, r, (int)i);
     }
     return moved;
@@ -344,8 +340,7 @@ uint32_t oriel_register_wanted(const oriel_device_rank *rank, uint64_t clique)
 int oriel_register_bring(oriel_comm *comm, int rank, uint64_t clique, uint32_t others, int most,
                          oriel_brought *brought)
 {
-    const oriel_devices *devices = comm->devices;
-    const oriel_device_rank *r = &devices->ranks[rank - comm->first_rank];
+    const oriel_device_rank *r = oriel_device_of(comm, rank);
     int n = 0;
 
     for (int i = 0; i < r->num_exports && n < most; i++) {
@@ -378,8 +373,7 @@ void oriel_register_brought(oriel_device_rank *rank, int number, int can)
 
 oriel_status oriel_register_reach(oriel_comm *comm, int rank, int of, int number, cu_ptr at)
 {
-    const oriel_devices *devices = comm->devices;
-    oriel_status st = oriel_window_tell(&devices->ranks[rank - comm->first_rank], of, number, at);
+    oriel_status st = oriel_window_tell(oriel_device_of(comm, rank), of, number, at);
 
     if (st != ORIEL_OK)
         return st;

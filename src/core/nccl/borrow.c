@@ -33,13 +33,6 @@ struct oriel_clique {
     struct oriel_clique *next;
 };
 
-static oriel_device_rank *device_of(const oriel_comm *comm, int rank)
-{
-    oriel_devices *devices = comm->devices;
-
-    return &devices->ranks[rank - comm->first_rank];
-}
-
 /* ---- whether it can be asked for -------------------------------------------------------- */
 
 static int shares_gpu(const oriel_group *group)
@@ -64,7 +57,7 @@ const char *oriel_borrow_obstacle(const oriel_group *group, char *out, size_t le
         return NULL;
     if (version > 0 && version < NCCL_SHARES_GPU)
         snprintf(out, len, "ranks share a GPU, which NCCL %d.%d.%d does not allow: 2.30 does",
-                 version / 10000, version / 100 % 100, version % 100);
+                 NCCL_PARTS(version));
     else if (allowed == NULL || strcmp(allowed, "1") != 0)
         snprintf(out, len,
                  "ranks share a GPU, which NCCL allows with NCCL_MULTI_RANK_GPU_ENABLE=1 "
@@ -90,7 +83,6 @@ static void free_cliques(oriel_device_rank *rank)
 
 static struct oriel_clique *find_clique(oriel_device_rank *r, const oriel_group *group)
 {
-    const oriel_devices *devices = group->comm->devices;
     struct oriel_clique *clique = r->cliques;
 
     while (clique != NULL && clique->group != group->hash)
@@ -103,8 +95,8 @@ static struct oriel_clique *find_clique(oriel_device_rank *r, const oriel_group 
     clique->group = group->hash;
     clique->place = oriel_appoint_find(&group->comm->heap, group->hash);
     /* Where oriel has communicators of its own, buffers are registered with those. */
-    clique->registers =
-        devices->nccl == NULL && oriel_config_number(ORIEL_OPT_NCCL_COMM) == ORIEL_COMM_XLA;
+    clique->registers = group->comm->devices->nccl == NULL &&
+                        oriel_config_number(ORIEL_OPT_NCCL_COMM) == ORIEL_COMM_XLA;
     r->free_lent = free_cliques;
     clique->next = r->cliques;
     r->cliques = clique;
@@ -162,7 +154,7 @@ static oriel_status check(const oriel_group *group, struct oriel_clique *clique)
 
     if (st == ORIEL_OK && nccl->lsa_pointer == NULL)
         st = oriel_fail(ORIEL_ERR_UNSUPPORTED, "NCCL %d.%d.%d does not tell addresses: 2.29.2 does",
-                        nccl->version / 10000, nccl->version / 100 % 100, nccl->version % 100);
+                        NCCL_PARTS(nccl->version));
     if (st == ORIEL_OK)
         st = oriel_nccl_check(nccl, clique->comm, nccl->comm_size(clique->comm, &size),
                               "asking for the number of ranks");
@@ -175,8 +167,7 @@ static oriel_status check(const oriel_group *group, struct oriel_clique *clique)
         return st;
     clique->nccl = nccl;
     oriel_log(ORIEL_LOG_INFO, "a group of %d borrows XLA's communicator, NCCL %d.%d.%d, as rank %d",
-              group->n, nccl->version / 10000, nccl->version / 100 % 100, nccl->version % 100,
-              clique->seat);
+              group->n, NCCL_PARTS(nccl->version), clique->seat);
     return ORIEL_OK;
 }
 
@@ -186,11 +177,9 @@ static oriel_status check(const oriel_group *group, struct oriel_clique *clique)
 static void take(oriel_device_rank *r, oriel_group *group, int rank, struct oriel_clique *clique,
                  nccl_comm lent, cu_stream stream)
 {
-    cu_context back;
-
-    oriel_cu->context_push(r->gpu->context);
+    oriel_cuda_enter(r->gpu);
     oriel_unregister(r, clique->group, stream);
-    oriel_cu->context_pop(&back);
+    oriel_cuda_leave();
     for (int i = 0; i < MOST_WINDOWS; i++) {
         r->borrowed.registered -= clique->windows[i].window != NULL;
         oriel_cuda_memory_close(&clique->windows[i].brought.alias);
@@ -204,7 +193,7 @@ static void take(oriel_device_rank *r, oriel_group *group, int rank, struct orie
 
 void oriel_borrow_begin(oriel_group *group, int rank, nccl_comm lent, cu_stream stream)
 {
-    oriel_device_rank *r = device_of(group->comm, rank);
+    oriel_device_rank *r = oriel_device_of(group->comm, rank);
     struct oriel_clique *clique = find_clique(r, group);
 
     oriel_borrow_end(group->comm, rank);
@@ -235,7 +224,7 @@ void oriel_borrow_give_up(oriel_group *group, int rank)
 
 void oriel_borrow_end(oriel_comm *comm, int rank)
 {
-    oriel_device_rank *r = device_of(comm, rank);
+    oriel_device_rank *r = oriel_device_of(comm, rank);
 
     r->clique = NULL;
     r->lent = NULL;
@@ -244,7 +233,7 @@ void oriel_borrow_end(oriel_comm *comm, int rank)
 
 nccl_comm oriel_borrow_comm(const oriel_comm *comm, int rank)
 {
-    return comm->devices != NULL ? device_of(comm, rank)->lent : NULL;
+    return comm->devices != NULL ? oriel_device_of(comm, rank)->lent : NULL;
 }
 
 /* ---- registering together --------------------------------------------------------------- */
@@ -504,10 +493,9 @@ static oriel_status keep_appointment(gathering *g, uint64_t site)
 
 oriel_status oriel_borrow_meet(oriel_group *group, int rank, uint64_t site)
 {
-    oriel_device_rank *r = device_of(group->comm, rank);
+    oriel_device_rank *r = oriel_device_of(group->comm, rank);
     gathering g = {.comm = group->comm, .r = r, .clique = r->clique};
     int due = 0;
-    cu_context back;
     oriel_status st;
 
     if (r->exports == NULL || group->one_process || r->clique_key == 0)
@@ -521,9 +509,9 @@ oriel_status oriel_borrow_meet(oriel_group *group, int rank, uint64_t site)
     st = oriel_appoint_call(&g.a, oriel_register_wanted(r, r->clique_key), &due);
     if (st != ORIEL_OK || !due)
         return st;
-    oriel_cu->context_push(r->gpu->context);
+    oriel_cuda_enter(r->gpu);
     st = keep_appointment(&g, site);
-    oriel_cu->context_pop(&back);
+    oriel_cuda_leave();
     return st;
 }
 

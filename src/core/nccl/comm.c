@@ -95,7 +95,6 @@ static int share_ctas(const oriel_comm *comm)
 
 static oriel_status open_links(oriel_comm *comm, struct oriel_nccl *nccl)
 {
-    const oriel_devices *devices = comm->devices;
     int ctas = share_ctas(comm);
     oriel_nccl_plan plan = {.size = comm->size,
                             .first = comm->first_rank,
@@ -107,7 +106,7 @@ static oriel_status open_links(oriel_comm *comm, struct oriel_nccl *nccl)
 
     memcpy(&plan.id, &comm->invitation, sizeof plan.id);
     for (int i = 0; i < comm->local_ranks; i++)
-        gpus[i] = devices->ranks[i].gpu;
+        gpus[i] = comm->devices->ranks[i].gpu;
     return oriel_nccl_links_open(&plan, gpus, &wait, &nccl->links);
 }
 
@@ -238,8 +237,7 @@ int oriel_nccl_close(oriel_comm *comm)
 /* A call of NCCL's has no deadline of its own: all ranks have met for it, and it does not end. */
 static void look_at_calls(oriel_comm *comm, int local)
 {
-    const oriel_devices *devices = comm->devices;
-    oriel_device_rank *r = &devices->ranks[local];
+    oriel_device_rank *r = &comm->devices->ranks[local];
     uint32_t begun = __atomic_load_n(&r->report->begun, __ATOMIC_ACQUIRE);
 
     if (begun == __atomic_load_n(&r->report->ended, __ATOMIC_ACQUIRE) || begun != r->begun) {
@@ -267,12 +265,11 @@ static int has_had_time(const oriel_comm *comm, struct oriel_nccl *nccl)
 static int look_at_link(oriel_comm *comm, struct oriel_nccl *nccl, int i)
 {
     const nccl_library *calls = nccl->links.nccl;
-    const oriel_devices *devices = comm->devices;
     nccl_comm link = nccl->links.links[i].comm;
     nccl_result state = NCCL_SUCCESS;
 
     /* The word, not the comm: what judges NCCL's result must find it there. */
-    if (__atomic_load_n(&devices->ranks[i].report->abort, __ATOMIC_ACQUIRE) != 0) {
+    if (__atomic_load_n(&comm->devices->ranks[i].report->abort, __ATOMIC_ACQUIRE) != 0) {
         atomic_store(&nccl->broken, 1);
         if (calls->comm_revoke != NULL && link != NULL)
             calls->comm_revoke(link, 0);

@@ -322,13 +322,11 @@ static void let_go(const oriel_comm *comm, struct oriel_rounds *rounds)
 
 static int answer(oriel_comm *comm, struct oriel_rounds *rounds, struct round round, int ends)
 {
-    const oriel_devices *devices = comm->devices;
-
     if (vote_of(comm, comm->process, round.number) != 0)
         return 0;
     if (rounds->next == NULL)
         rounds->next = oriel_sys_now->alloc(sizeof *rounds->next);
-    if (ends || rounds->next == NULL || !oriel_nccl_try_all(devices->nccl)) {
+    if (ends || rounds->next == NULL || !oriel_nccl_try_all(comm->devices->nccl)) {
         cast_vote(comm, round.number, BUSY);
         return 1;
     }
@@ -422,9 +420,7 @@ static void drop_set(struct oriel_nccl *nccl, int number, int deregister)
 
 static void fail_rounds(oriel_comm *comm)
 {
-    const oriel_devices *devices = comm->devices;
-
-    oriel_nccl_break(devices->nccl);
+    oriel_nccl_break(comm->devices->nccl);
     atomic_store(&oriel_rounds_word(&comm->heap)->failed, 1);
     oriel_comm_ring_all(comm);
     oriel_log(oriel_comm_aborted(comm) ? ORIEL_LOG_INFO : ORIEL_LOG_WARN,
@@ -434,14 +430,13 @@ static void fail_rounds(oriel_comm *comm)
 
 static void enter(oriel_comm *comm, struct oriel_rounds *rounds, struct round round)
 {
-    const oriel_devices *devices = comm->devices;
     double began = oriel_now();
     oriel_status st = ORIEL_OK;
 
     if (round.kind == REGISTER)
         st = register_set(comm, rounds, round.set);
     else
-        drop_set(devices->nccl, round.set, 1);
+        drop_set(comm->devices->nccl, round.set, 1);
     let_go(comm, rounds);
     if (st == ORIEL_OK && round.kind == REGISTER)
         st = see_offers(comm, rounds->sets[round.set]);
@@ -476,8 +471,7 @@ static int follow(oriel_comm *comm, struct oriel_rounds *rounds, int ends)
 int oriel_rounds_step(oriel_comm *comm)
 {
     struct oriel_rounds *rounds = rounds_of(comm);
-    const oriel_devices *devices = comm->devices;
-    int ends = atomic_load(&devices->registrar_ends);
+    int ends = atomic_load(&comm->devices->registrar_ends);
     int moved;
 
     if (rounds == NULL)

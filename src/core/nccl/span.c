@@ -48,15 +48,12 @@ static nccl_result exchange(const oriel_nccl_links *links, int local, void *arg)
 
 static int all_done(const oriel_comm *comm, const cu_stream *streams)
 {
-    const oriel_devices *devices = comm->devices;
-
     for (int i = 0; i < comm->local_ranks; i++) {
-        cu_context back;
         cu_result result;
 
-        oriel_cu->context_push(devices->ranks[i].gpu->context);
+        oriel_cuda_enter(comm->devices->ranks[i].gpu);
         result = oriel_cu->stream_query(streams[i]);
-        oriel_cu->context_pop(&back);
+        oriel_cuda_leave();
         if (result == CU_NOT_READY)
             return 0;
     }
@@ -83,18 +80,15 @@ static oriel_status warm(oriel_comm *comm, struct oriel_nccl *nccl, const cu_str
 /* Each rank has its own: on one stream a rank of a GPU would wait for those that come after. */
 static oriel_status make_streams(const oriel_comm *comm, cu_stream *streams, int destroys)
 {
-    const oriel_devices *devices = comm->devices;
     cu_result result = CU_OK;
 
     for (int i = 0; i < comm->local_ranks && result == CU_OK; i++) {
-        cu_context back;
-
-        oriel_cu->context_push(devices->ranks[i].gpu->context);
+        oriel_cuda_enter(comm->devices->ranks[i].gpu);
         if (!destroys)
             result = oriel_cu->stream_create(&streams[i], CU_STREAM_NON_BLOCKING_FLAG, 0);
         else if (streams[i] != NULL)
             oriel_cu->stream_destroy(streams[i]);
-        oriel_cu->context_pop(&back);
+        oriel_cuda_leave();
     }
     return oriel_cuda_check(result, "creating a stream");
 }

@@ -9,10 +9,9 @@ static const size_t first_counts[] = {1, 64 << 10, 1 << 20};
 
 static oriel_status make_stream(const oriel_gpu *gpu, oriel_nccl_stream *s)
 {
-    cu_context back;
     oriel_status st;
 
-    oriel_cu->context_push(gpu->context);
+    oriel_cuda_enter(gpu);
     st = oriel_cuda_check(oriel_cu->stream_create(&s->stream, CU_STREAM_NON_BLOCKING_FLAG, -5),
                           "creating a stream");
     if (st == ORIEL_OK)
@@ -21,7 +20,7 @@ static oriel_status make_stream(const oriel_gpu *gpu, oriel_nccl_stream *s)
     if (st == ORIEL_OK)
         st = oriel_cuda_check(oriel_cu->event_create(&s->join, CU_EVENT_NO_TIMING),
                               "creating an event");
-    oriel_cu->context_pop(&back);
+    oriel_cuda_leave();
     return st;
 }
 
@@ -44,14 +43,13 @@ static nccl_result start_one(const oriel_nccl_links *links, int i, void *arg)
 static oriel_status drain_streams(struct oriel_nccl *nccl, const oriel_nccl_wait *wait)
 {
     for (int i = 0; i < nccl->links.n; i++) {
-        cu_context back;
         cu_result result;
 
-        oriel_cu->context_push(nccl->links.links[i].gpu->context);
+        oriel_cuda_enter(nccl->links.links[i].gpu);
         while ((result = oriel_cu->stream_query(nccl->streams[i].stream)) == CU_NOT_READY &&
                oriel_now() < wait->until && !wait->stops(wait->of))
             oriel_sys_now->poll(NULL, 0, 1);
-        oriel_cu->context_pop(&back);
+        oriel_cuda_leave();
         if (result == CU_NOT_READY)
             return oriel_fail(ORIEL_ERR_TIMEOUT, "NCCL's first all-reduce of rank %d did not end",
                               nccl->links.first + i);
@@ -141,16 +139,15 @@ void oriel_nccl_streams_close(struct oriel_nccl *nccl)
 {
     for (int i = 0; nccl->streams != NULL && i < nccl->links.n; i++) {
         oriel_nccl_stream *s = &nccl->streams[i];
-        cu_context back;
 
-        oriel_cu->context_push(nccl->links.links[i].gpu->context);
+        oriel_cuda_enter(nccl->links.links[i].gpu);
         if (s->fork != NULL)
             oriel_cu->event_destroy(s->fork);
         if (s->join != NULL)
             oriel_cu->event_destroy(s->join);
         if (s->stream != NULL)
             oriel_cu->stream_destroy(s->stream);
-        oriel_cu->context_pop(&back);
+        oriel_cuda_leave();
     }
     oriel_sys_now->release(nccl->streams);
     nccl->streams = NULL;

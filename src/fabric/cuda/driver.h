@@ -169,11 +169,7 @@ enum {
       (cu_function * function, cu_module module, const char *name))                                \
     X(function_load, cuFuncLoad, (cu_function function))                                           \
     X(function_attribute, cuFuncGetAttribute, (int *value, int attribute, cu_function function))   \
-    X(launch, cuLaunchKernel,                                                                      \
-      (cu_function function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,  \
-       unsigned block_y, unsigned block_z, unsigned shared, cu_stream stream, void **params,       \
-       void **extra))                                                                              \
-    X(launch_ex, cuLaunchKernelEx,                                                                 \
+    X(launch, cuLaunchKernelEx,                                                                    \
       (const cu_launch *launch, cu_function function, void **params, void **extra))
 
 /* From driver 12.1 on; NULL before. */

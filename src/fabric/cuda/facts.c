@@ -82,7 +82,6 @@ static double time_copies(const oriel_gpu *gpu, cu_ptr to, cu_ptr from)
 static oriel_status measure(const oriel_gpu *gpu, double *rate_p)
 {
     oriel_cuda_memory from, to;
-    cu_context back;
     double seconds;
     oriel_status st = oriel_cuda_memory_create(gpu, COPY_BYTES, &from);
 
@@ -90,9 +89,9 @@ static oriel_status measure(const oriel_gpu *gpu, double *rate_p)
         return st;
     st = oriel_cuda_memory_create(gpu, COPY_BYTES, &to);
     if (st == ORIEL_OK) {
-        oriel_cu->context_push(gpu->context);
+        oriel_cuda_enter(gpu);
         seconds = time_copies(gpu, to.base, from.base);
-        oriel_cu->context_pop(&back);
+        oriel_cuda_leave();
         oriel_cuda_memory_close(&to);
         if (seconds > 0)
             *rate_p = 2.0 * COPIES * (double)COPY_BYTES / seconds;

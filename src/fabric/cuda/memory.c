@@ -74,10 +74,10 @@ oriel_status oriel_cuda_gpu_open(int ordinal, oriel_gpu *gpu_p)
                               "taking a device's context");
     if (st != ORIEL_OK)
         return st;
-    oriel_cu->context_push(gpu.context);
+    oriel_cuda_enter(&gpu);
     st = oriel_cuda_check(oriel_cu->stream_create(&gpu.stream, CU_STREAM_NON_BLOCKING_FLAG, -5),
                           "creating a stream");
-    oriel_cu->context_pop(&gpu.context);
+    oriel_cuda_leave();
     if (st != ORIEL_OK) {
         oriel_cu->primary_release(gpu.device);
         return st;
@@ -97,7 +97,6 @@ void oriel_cuda_gpu_close(oriel_gpu *gpu)
 
 oriel_status oriel_cuda_reaches(const oriel_gpu *from, const oriel_gpu *to)
 {
-    cu_context back;
     cu_result result;
     int can = 0;
     oriel_status st;
@@ -113,9 +112,9 @@ oriel_status oriel_cuda_reaches(const oriel_gpu *from, const oriel_gpu *to)
                           "device %d (%s) has no peer access to device %d (%s): there is no NVLink "
                           "or PCIe path between them that kernels can use",
                           from->ordinal, from->name, to->ordinal, to->name);
-    oriel_cu->context_push(from->context);
+    oriel_cuda_enter(from);
     result = oriel_cu->context_reach(to->context, 0);
-    oriel_cu->context_pop(&back);
+    oriel_cuda_leave();
     return result == CU_PEER_ACCESS_ALREADY_ENABLED
                ? ORIEL_OK
                : oriel_cuda_check(result, "enabling peer access");
@@ -169,15 +168,14 @@ oriel_status oriel_cuda_memory_open(const oriel_cuda_memory *memory, const oriel
 
 static oriel_status clear(const oriel_gpu *gpu, const oriel_cuda_memory *memory)
 {
-    cu_context back;
     oriel_status st;
 
-    oriel_cu->context_push(gpu->context);
+    oriel_cuda_enter(gpu);
     st = oriel_cuda_check(oriel_cu->fill(memory->base, 0, memory->bytes, gpu->stream),
                           "clearing memory");
     if (st == ORIEL_OK)
         st = oriel_cuda_check(oriel_cu->stream_sync(gpu->stream), "clearing memory");
-    oriel_cu->context_pop(&back);
+    oriel_cuda_leave();
     return st;
 }
 
@@ -271,27 +269,25 @@ void oriel_cuda_memory_close(oriel_cuda_memory *memory)
 
 oriel_status oriel_cuda_write(const oriel_gpu *gpu, cu_ptr to, const void *from, size_t bytes)
 {
-    cu_context back;
     oriel_status st;
 
-    oriel_cu->context_push(gpu->context);
+    oriel_cuda_enter(gpu);
     st = oriel_cuda_check(oriel_cu->copy_in(to, from, bytes, gpu->stream), "writing device memory");
     if (st == ORIEL_OK)
         st = oriel_cuda_check(oriel_cu->stream_sync(gpu->stream), "writing device memory");
-    oriel_cu->context_pop(&back);
+    oriel_cuda_leave();
     return st;
 }
 
 oriel_status oriel_cuda_read(const oriel_gpu *gpu, void *to, cu_ptr from, size_t bytes)
 {
-    cu_context back;
     oriel_status st;
 
-    oriel_cu->context_push(gpu->context);
+    oriel_cuda_enter(gpu);
     st =
         oriel_cuda_check(oriel_cu->copy_out(to, from, bytes, gpu->stream), "reading device memory");
     if (st == ORIEL_OK)
         st = oriel_cuda_check(oriel_cu->stream_sync(gpu->stream), "reading device memory");
-    oriel_cu->context_pop(&back);
+    oriel_cuda_leave();
     return st;
 }

@@ -33,6 +33,18 @@ typedef struct oriel_cuda_memory {
 oriel_status oriel_cuda_gpu_open(int ordinal, oriel_gpu *gpu_p);
 void oriel_cuda_gpu_close(oriel_gpu *gpu);
 
+/* Makes the device current in this thread, until oriel_cuda_leave. */
+static inline void oriel_cuda_enter(const oriel_gpu *gpu)
+{
+    oriel_cu->context_push(gpu->context);
+}
+static inline void oriel_cuda_leave(void)
+{
+    cu_context back;
+
+    oriel_cu->context_pop(&back);
+}
+
 /* Makes memory on `gpu`, zeroed, with a descriptor for others. */
 oriel_status oriel_cuda_memory_create(const oriel_gpu *gpu, size_t bytes,
                                       oriel_cuda_memory *memory_p);

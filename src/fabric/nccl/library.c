@@ -29,9 +29,8 @@ oriel_status oriel_nccl_check(const nccl_library *nccl, nccl_comm comm, nccl_res
         return ORIEL_OK;
     more = nccl->last_error(comm);
     return oriel_fail(ORIEL_ERR_SYSTEM, "NCCL %d.%d.%d: %s failed: %s (%d)%s%s",
-                      nccl->version / 10000, nccl->version / 100 % 100, nccl->version % 100, what,
-                      nccl->error_text(result), result, more != NULL && more[0] != '\0' ? ": " : "",
-                      more != NULL ? more : "");
+                      NCCL_PARTS(nccl->version), what, nccl->error_text(result), result,
+                      more != NULL && more[0] != '\0' ? ": " : "", more != NULL ? more : "");
 }
 
 nccl_config oriel_nccl_config(void)
@@ -119,8 +118,7 @@ static oriel_status open_library(nccl_library *nccl)
     name_file(found, file, nccl);
     if (nccl->get_version(&nccl->version) != NCCL_SUCCESS || nccl->version < NCCL_OLDEST)
         return oriel_fail(ORIEL_ERR_UNSUPPORTED, "%s is NCCL %d.%d.%d; 2.28.3 is needed",
-                          nccl->file, nccl->version / 10000, nccl->version / 100 % 100,
-                          nccl->version % 100);
+                          nccl->file, NCCL_PARTS(nccl->version));
     return ORIEL_OK;
 }
 

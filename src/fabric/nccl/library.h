@@ -80,6 +80,8 @@ enum {
     NCCL_BFLOAT16 = 9,
 };
 #define NCCL_MAGIC 0xcafebeefu
+/* 23007 as the three numbers of "%d.%d.%d". */
+#define NCCL_PARTS(version) (version) / 10000, (version) / 100 % 100, (version) % 100
 
 /* X(name here, name in the library, parameters) */
 #define NCCL_CALLS(X)                                                                              \

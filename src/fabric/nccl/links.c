@@ -60,11 +60,9 @@ static nccl_result start_each(const oriel_nccl_links *links, oriel_nccl_call cal
     nccl_result ended;
 
     for (int i = 0; i < links->n && result == NCCL_SUCCESS; i++) {
-        cu_context back;
-
-        oriel_cu->context_push(links->links[i].gpu->context);
+        oriel_cuda_enter(links->links[i].gpu);
         result = call(links, i, arg);
-        oriel_cu->context_pop(&back);
+        oriel_cuda_leave();
         if (result == NCCL_IN_PROGRESS)
             result = NCCL_SUCCESS;
     }
@@ -91,8 +89,7 @@ static oriel_status check_plan(const nccl_library *nccl, const oriel_nccl_plan *
     if (nccl->version < NCCL_SHARES_GPU)
         return oriel_fail(ORIEL_ERR_UNSUPPORTED,
                           "ranks share a GPU, which NCCL allows from 2.30 on; %s is %d.%d.%d",
-                          nccl->file, nccl->version / 10000, nccl->version / 100 % 100,
-                          nccl->version % 100);
+                          nccl->file, NCCL_PARTS(nccl->version));
     /* It reads this when the first communicator is made. Threads that read the environment
      * meanwhile are in danger, so nothing is set that is there already. */
     if (getenv("NCCL_MULTI_RANK_GPU_ENABLE") == NULL)
@@ -195,13 +192,12 @@ static void *close_main(void *arg)
 
     for (int i = 0; i < links->n; i++) {
         const oriel_nccl_link *link = &links->links[i];
-        cu_context back;
 
         if (link->comm == NULL)
             continue;
-        oriel_cu->context_push(link->gpu->context);
+        oriel_cuda_enter(link->gpu);
         (good ? links->nccl->comm_destroy : links->nccl->comm_abort)(link->comm);
-        oriel_cu->context_pop(&back);
+        oriel_cuda_leave();
     }
     atomic_store(&closing->ended, 1);
     let_go(closing);
@@ -245,17 +241,16 @@ oriel_status oriel_nccl_memory_create(const nccl_library *nccl, const oriel_gpu 
                                       cu_ptr *at_p)
 {
     void *at = NULL;
-    cu_context back;
     oriel_status st;
 
-    oriel_cu->context_push(gpu->context);
+    oriel_cuda_enter(gpu);
     st = oriel_nccl_check(nccl, NULL, nccl->mem_alloc(&at, bytes), "allocating device memory");
     if (st == ORIEL_OK)
         st = oriel_cuda_check(oriel_cu->fill((cu_ptr)(uintptr_t)at, 0, bytes, gpu->stream),
                               "clearing memory");
     if (st == ORIEL_OK)
         st = oriel_cuda_check(oriel_cu->stream_sync(gpu->stream), "clearing memory");
-    oriel_cu->context_pop(&back);
+    oriel_cuda_leave();
     if (st != ORIEL_OK) {
         oriel_nccl_memory_free(nccl, gpu, (cu_ptr)(uintptr_t)at);
         return oriel_fail_in(st, "%zu bytes on device %d", bytes, gpu->ordinal);
@@ -266,14 +261,12 @@ oriel_status oriel_nccl_memory_create(const nccl_library *nccl, const oriel_gpu 
 
 void oriel_nccl_memory_free(const nccl_library *nccl, const oriel_gpu *gpu, cu_ptr at)
 {
-    cu_context back;
-
     if (at == 0)
         return;
-    oriel_cu->context_push(gpu->context);
+    oriel_cuda_enter(gpu);
     if (nccl->mem_free((void *)(uintptr_t)at) != NCCL_SUCCESS)
         oriel_log(ORIEL_LOG_WARN, "NCCL does not free memory of device %d", gpu->ordinal);
-    oriel_cu->context_pop(&back);
+    oriel_cuda_leave();
 }
 
 /* ---- windows ------------------------------------------------------------------------------ */
@@ -323,13 +316,12 @@ void oriel_nccl_links_deregister(oriel_nccl_links *links, const nccl_window *win
     for (int i = 0; i < links->n; i++) {
         oriel_nccl_link *link = &links->links[i];
         nccl_result result;
-        cu_context back;
 
         if (windows[i] == NULL)
             continue;
-        oriel_cu->context_push(link->gpu->context); /* else NCCL opens device 0 for this thread */
+        oriel_cuda_enter(link->gpu); /* else NCCL opens device 0 for this thread */
         result = links->nccl->window_deregister(link->comm, windows[i]);
-        oriel_cu->context_pop(&back);
+        oriel_cuda_leave();
         if (result != NCCL_SUCCESS)
             oriel_log(ORIEL_LOG_WARN, "NCCL does not let go of a window of rank %d",
                       links->first + i);

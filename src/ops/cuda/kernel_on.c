@@ -136,25 +136,12 @@ static oriel_status find_code(const oriel_kernel *kernel, const oriel_gpu *gpu,
 
 /* ---- the arena ------------------------------------------------------------------------ */
 
-static oriel_device_rank *self_of(const oriel_comm *comm, int rank)
-{
-    oriel_devices *devices = comm->devices;
-
-    return &devices->ranks[rank - comm->first_rank];
-}
-
-static size_t bytes_of(const kernel_buffer *buffer)
-{
-    return buffer->count << oriel_dtype_shift(buffer->dtype);
-}
-
 /* Where local rank `own` sees that of `rank`; 0: on another machine. */
 static cu_ptr arena_of(const oriel_comm *comm, int own, int rank)
 {
-    const oriel_devices *devices = comm->devices;
     cu_ptr heap = oriel_heap_seen(comm, own, rank);
 
-    return heap != 0 ? heap + devices->arena_at : 0;
+    return heap != 0 ? heap + comm->devices->arena_at : 0;
 }
 
 /* A bit for each member on another machine. */
@@ -167,15 +154,13 @@ static uint64_t far_members(const oriel_group *group, int rank)
     return far;
 }
 
-/* Where the buffers' copies are; how long the arena must be. The same on all members, who
- * have the same shapes. */
-static size_t lay_out(oriel_kernel_call *call)
+size_t oriel_kernel_on_lay_out(oriel_kernel_call *call)
 {
     size_t at = BUFFERS_AT;
 
     for (int i = 0; i < call->num_buffers; i++) {
         call->buffers[i].at = at;
-        at += (bytes_of(&call->buffers[i]) + LINE) / LINE * LINE;
+        at += (oriel_kernel_on_bytes(&call->buffers[i]) + LINE) / LINE * LINE;
     }
     return at;
 }
@@ -187,7 +172,7 @@ static int overlap(const kernel_buffer *a, const kernel_buffer *b)
     uintptr_t from = (uintptr_t)a->data;
     uintptr_t to = (uintptr_t)b->data;
 
-    return from < to + bytes_of(b) && to < from + bytes_of(a);
+    return from < to + oriel_kernel_on_bytes(b) && to < from + oriel_kernel_on_bytes(a);
 }
 
 /* A kernel knows its buffers by their addresses. So what is there twice, in place, or has no
@@ -211,7 +196,7 @@ static void find_windows(const oriel_group *group, int rank, const oriel_kernel_
 {
     for (int i = 0; i < call->num_buffers && !group->one_process; i++) {
         oriel_place place = oriel_register(group->comm, rank, call->buffers[i].data,
-                                           bytes_of(&call->buffers[i]), stream);
+                                           oriel_kernel_on_bytes(&call->buffers[i]), stream);
         buffers[i].window = place.window;
         buffers[i].generation = place.generation;
     }
@@ -222,7 +207,7 @@ static oriel_status describe_buffers(const oriel_group *group, int rank, oriel_k
                                      void *stream, device_begin *begin, uint32_t *flags_p)
 {
     const oriel_devices *devices = group->comm->devices;
-    size_t bytes = lay_out(call);
+    size_t bytes = oriel_kernel_on_lay_out(call);
     int fits = bytes <= devices->arena_bytes;
     int direct = group->comm->heap.header->direct && are_apart(call) && !group->spans;
 
@@ -300,7 +285,7 @@ static oriel_frame fill_frame(const oriel_group *group, int rank, const oriel_ke
     }
     for (int i = 0; i < call->num_buffers; i++)
         buffers[i] = (oriel_buffer){
-            .bytes = bytes_of(&call->buffers[i]),
+            .bytes = oriel_kernel_on_bytes(&call->buffers[i]),
             .peers = at_device(at + parts->peers + 8 * (size_t)i * (size_t)group->n)};
     memcpy(out + parts->values, call->frame.values, (size_t)call->num_values * sizeof(int64_t));
     return (oriel_frame){
@@ -312,8 +297,8 @@ static oriel_frame fill_frame(const oriel_group *group, int rank, const oriel_ke
         .boards = at_device(at + parts->boards),
         .values = at_device(at + parts->values),
         .error = at_device(own + offsetof(device_arena, error)),
-        .abort = at_device(self_of(comm, rank)->report_at + offsetof(device_report, abort)),
-        .gone = at_device(self_of(comm, rank)->heap.base + offsetof(device_table, error)),
+        .abort = at_device(oriel_device_of(comm, rank)->report_at + offsetof(device_report, abort)),
+        .gone = at_device(oriel_device_of(comm, rank)->heap.base + offsetof(device_table, error)),
         .sync = at_device(own + offsetof(device_arena, sync)),
         .limit_ns = (uint64_t)(comm->timeout * 1e9),
         .staged = at_device(at),
@@ -323,7 +308,7 @@ static oriel_frame fill_frame(const oriel_group *group, int rank, const oriel_ke
 
 static oriel_status add_frame(const oriel_group *group, int rank, const oriel_kernel_call *call)
 {
-    oriel_device_rank *self = self_of(group->comm, rank);
+    oriel_device_rank *self = oriel_device_of(group->comm, rank);
     struct parts parts = parts_of(call, group->n);
     cu_ptr at = arena_of(group->comm, rank, rank) + FRAMES_AT + self->frames_used;
     device_frame *frame;
@@ -369,7 +354,7 @@ struct plan {
 static oriel_status make_plan(const oriel_group *group, int rank, oriel_kernel_call *call,
                               void *stream, struct plan *plan)
 {
-    const oriel_device_rank *self = self_of(group->comm, rank);
+    const oriel_device_rank *self = oriel_device_of(group->comm, rank);
     struct parts parts = parts_of(call, group->n);
     oriel_status st = describe_buffers(group, rank, call, stream, &plan->begin, &plan->flags);
 
@@ -390,7 +375,6 @@ oriel_status oriel_kernel_on_prepare(oriel_group *group, int rank, oriel_kernel_
                                      void *stream)
 {
     struct plan plan = {0};
-    cu_context back;
     oriel_status st;
 
     st = oriel_span_check(group, call);
@@ -398,9 +382,9 @@ oriel_status oriel_kernel_on_prepare(oriel_group *group, int rank, oriel_kernel_
         return st;
     if (call->kernel->op != NULL)
         return oriel_op_on_prepare(group, rank, call);
-    oriel_cu->context_push(self_of(group->comm, rank)->gpu->context);
+    oriel_cuda_enter(oriel_device_of(group->comm, rank)->gpu);
     st = make_plan(group, rank, call, stream, &plan);
-    oriel_cu->context_pop(&back);
+    oriel_cuda_leave();
     return st;
 }
 
@@ -416,7 +400,7 @@ static oriel_status launch_end(const oriel_device_rank *self, cu_function functi
         device_result *result = &end.results[end.n++];
 
         result->to = (uint64_t)(uintptr_t)buffer->data;
-        result->bytes = bytes_of(buffer);
+        result->bytes = oriel_kernel_on_bytes(buffer);
         oriel_poison(result->poison, sizeof result->poison / oriel_dtype_size(buffer->dtype),
                      buffer->dtype);
     }
@@ -437,8 +421,7 @@ static void show_first(const device_begin *begin, device_call *meeting)
 static oriel_status put_on(oriel_group *group, int rank, oriel_kernel_call *call, struct plan *plan,
                            void *stream)
 {
-    const oriel_devices *devices = group->comm->devices;
-    oriel_device_rank *self = self_of(group->comm, rank);
+    oriel_device_rank *self = oriel_device_of(group->comm, rank);
     device_call meeting = {0};
     void *begin[] = {&meeting, &plan->begin};
     void *params[] = {&plan->frame->frame};
@@ -456,8 +439,9 @@ static oriel_status put_on(oriel_group *group, int rank, oriel_kernel_call *call
         st = oriel_launch_start(self, group->spans ? self->code->far_begin : self->code->begin, 1,
                                 MEETING_THREADS, !group->spans, begin, stream);
     if (st == ORIEL_OK)
-        st = oriel_launch_start(self, plan->code.function, (unsigned)devices->kernel_ctas,
-                                plan->code.threads, 1, params, stream);
+        st = oriel_launch_start(self, plan->code.function,
+                                (unsigned)group->comm->devices->kernel_ctas, plan->code.threads, 1,
+                                params, stream);
     return st == ORIEL_OK ? launch_end(self, group->spans ? self->code->far_end : self->code->end,
                                        arena_of(group->comm, rank, rank), plan->frame->at, call,
                                        &meeting, stream)
@@ -469,7 +453,6 @@ oriel_status oriel_kernel_on_launch(oriel_group *group, int rank, oriel_kernel_c
 {
     oriel_comm *comm = group->comm;
     struct plan plan = {0};
-    cu_context back;
     oriel_status st;
 
     st = oriel_span_check(group, call);
@@ -477,7 +460,7 @@ oriel_status oriel_kernel_on_launch(oriel_group *group, int rank, oriel_kernel_c
         return st;
     if (call->kernel->op != NULL)
         return oriel_op_on_launch(group, rank, call, stream);
-    oriel_cu->context_push(self_of(comm, rank)->gpu->context);
+    oriel_cuda_enter(oriel_device_of(comm, rank)->gpu);
     st = make_plan(group, rank, call, stream, &plan);
     if (st == ORIEL_OK) {
         st = put_on(group, rank, call, &plan, stream);
@@ -486,6 +469,6 @@ oriel_status oriel_kernel_on_launch(oriel_group *group, int rank, oriel_kernel_c
             oriel_comm_abort(comm, st, rank, comm->process, "rank %d: %s", rank,
                              oriel_last_error());
     }
-    oriel_cu->context_pop(&back);
+    oriel_cuda_leave();
     return st;
 }

@@ -357,7 +357,7 @@ oriel_status oriel_launch_start(const oriel_device_rank *self, cu_function funct
                         .attributes = &attribute,
                         .num_attributes = early && self->gpu->arch >= 90};
 
-    return oriel_cuda_check(oriel_cu->launch_ex(&launch, function, params, NULL),
+    return oriel_cuda_check(oriel_cu->launch(&launch, function, params, NULL),
                             "launching a kernel");
 }
 
@@ -383,7 +383,7 @@ static struct choice plan(const oriel_group *group, int rank, const oriel_op *op
 {
     const oriel_comm *comm = group->comm;
     const oriel_devices *devices = comm->devices;
-    const oriel_device_rank *self = &devices->ranks[rank - comm->first_rank];
+    const oriel_device_rank *self = oriel_device_of(comm, rank);
     struct choice choice = op->ragged != NULL ? choose_ragged(devices, self->code, group->n)
                                               : choose(devices, self->code, op, group->n);
 
@@ -394,7 +394,7 @@ static struct choice plan(const oriel_group *group, int rank, const oriel_op *op
     if (is_early(devices, &choice))
         call->flags |= DEVICE_EARLY;
     call->item = item_bytes(devices, op, group->n);
-    oriel_cu->context_push(self->gpu->context);
+    oriel_cuda_enter(self->gpu);
     if (choice.large && !group->one_process && (call->flags & DEVICE_DIRECT))
         describe_windows(group, rank, op, stream, call);
     return choice;
@@ -404,18 +404,16 @@ static oriel_status launch(oriel_group *group, int rank, const oriel_op *op,
                            const oriel_ragged_on *ragged, void *stream)
 {
     oriel_comm *comm = group->comm;
-    const oriel_devices *devices = comm->devices;
     device_call call = {0};
     void *params[] = {&call};
     struct choice choice;
     oriel_record record;
-    cu_context back;
     oriel_status st;
 
     if (group->spans)
         return oriel_span_launch(group, rank, op, ragged, stream);
     oriel_comm_operation(comm);
-    if (has_failed(comm, &devices->ranks[rank - comm->first_rank]))
+    if (has_failed(comm, oriel_device_of(comm, rank)))
         return oriel_comm_failure(comm);
     oriel_op_describe(group, op, &record);
     oriel_trace_past(comm, rank, group->hash, &record);
@@ -425,8 +423,8 @@ static oriel_status launch(oriel_group *group, int rank, const oriel_op *op,
         describe_ragged(ragged, &call);
     st = op->via == ORIEL_VIA_NCCL
              ? oriel_via_nccl(group, rank, op, &call, stream)
-             : start(&devices->ranks[rank - comm->first_rank], &choice, call.flags, params, stream);
-    oriel_cu->context_pop(&back);
+             : start(oriel_device_of(comm, rank), &choice, call.flags, params, stream);
+    oriel_cuda_leave();
     oriel_nvtx_pop();
     if (st != ORIEL_OK)
         oriel_comm_abort(comm, st, rank, comm->process, "rank %d: %s", rank, oriel_last_error());
@@ -439,11 +437,10 @@ oriel_status oriel_launch_describe(oriel_group *group, int rank, oriel_kernel_ca
     static const oriel_op barrier = {.kind = ORIEL_KIND_BARRIER};
     const oriel_op op = {.kind = ORIEL_KIND_KERNEL, .kernel = kernel};
     oriel_comm *comm = group->comm;
-    const oriel_devices *devices = comm->devices;
     oriel_record record;
 
     oriel_comm_operation(comm);
-    if (has_failed(comm, &devices->ranks[rank - comm->first_rank]))
+    if (has_failed(comm, oriel_device_of(comm, rank)))
         return oriel_comm_failure(comm);
     oriel_op_describe(group, &op, &record);
     oriel_trace_past(comm, rank, group->hash, &record);
@@ -481,14 +478,12 @@ oriel_status oriel_launch_ragged(oriel_group *group, int rank, const oriel_op *o
 oriel_status oriel_launch_prepare(oriel_group *group, int rank, const oriel_op *op, void *stream)
 {
     oriel_comm *comm = group->comm;
-    const oriel_devices *devices = comm->devices;
     oriel_op resolved = *op;
     device_call call = {0};
     oriel_record record;
-    cu_context back;
     oriel_status st;
 
-    if (has_failed(comm, &devices->ranks[rank - comm->first_rank]))
+    if (has_failed(comm, oriel_device_of(comm, rank)))
         return oriel_comm_failure(comm);
     if (op->kind == ORIEL_KIND_KERNEL)
         return oriel_kernel_on_prepare(group, rank, op->kernel, stream);
@@ -499,7 +494,7 @@ oriel_status oriel_launch_prepare(oriel_group *group, int rank, const oriel_op *
         return st;
     oriel_op_describe(group, &resolved, &record);
     plan(group, rank, &resolved, &record, stream, &call);
-    oriel_cu->context_pop(&back);
+    oriel_cuda_leave();
     return ORIEL_OK;
 }
 
@@ -508,9 +503,8 @@ oriel_status oriel_launch_prepare(oriel_group *group, int rank, const oriel_op *
 int oriel_launch_failed(const oriel_group *group, int rank)
 {
     oriel_comm *comm = group->comm;
-    const oriel_devices *devices = comm->devices;
 
-    return has_failed(comm, &devices->ranks[rank - comm->first_rank]);
+    return has_failed(comm, oriel_device_of(comm, rank));
 }
 
 static void describe_step(const oriel_group *group, int rank, oriel_kernel_call *kernel, int step,
@@ -530,13 +524,11 @@ static void describe_step(const oriel_group *group, int rank, oriel_kernel_call 
 
 static oriel_status launch_one(const oriel_comm *comm, int rank, device_call *call, void *stream)
 {
-    const oriel_devices *devices = comm->devices;
-    const oriel_device_rank *self = &devices->ranks[rank - comm->first_rank];
+    const oriel_device_rank *self = oriel_device_of(comm, rank);
     void *params[] = {call};
 
-    return oriel_cuda_check(oriel_cu->launch(self->code->copy[DEVICE_SMALL], 1, 1, 1,
-                                             DEVICE_THREADS, 1, 1, 0, stream, params, NULL),
-                            "launching a kernel");
+    return oriel_launch_start(self, self->code->copy[DEVICE_SMALL], 1, DEVICE_THREADS, 0, params,
+                              stream);
 }
 
 oriel_status oriel_launch_step(oriel_group *group, int rank, oriel_kernel_call *call, int step,

@@ -55,6 +55,14 @@ oriel_status oriel_kernel_on_prepare(oriel_group *group, int rank, oriel_kernel_
 oriel_status oriel_kernel_on_launch(oriel_group *group, int rank, oriel_kernel_call *call,
                                     void *stream);
 
+static inline size_t oriel_kernel_on_bytes(const kernel_buffer *buffer)
+{
+    return buffer->count << oriel_dtype_shift(buffer->dtype);
+}
+/* Local: where buffers have their copies in the arena, none ending where another begins; and how
+ * long the arena must be. The same on all members, since they have the same shapes. */
+size_t oriel_kernel_on_lay_out(oriel_kernel_call *call);
+
 /* ---- host functions (op_on.c) --------------------------------------------------------------- */
 
 oriel_status oriel_op_on_prepare(oriel_group *group, int rank, oriel_kernel_call *call);

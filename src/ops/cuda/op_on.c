@@ -16,9 +16,6 @@
 #include "ops/cuda/launch.h"
 #include "ops/kernel/host_op.h"
 
-/* In the arena, behind what kernels keep there: see kernel_on.c. */
-enum { BUFFERS_AT = 4 << 20, LINE = 256 };
-
 struct run {
     oriel_group *group;
     int rank;
@@ -27,33 +24,14 @@ struct run {
     int barriers;
 };
 
-static const oriel_device_rank *self_of(const struct run *run)
-{
-    const oriel_comm *comm = run->group->comm;
-    const oriel_devices *devices = comm->devices;
-
-    return &devices->ranks[run->rank - comm->first_rank];
-}
-
-static size_t bytes_of(const kernel_buffer *buffer)
-{
-    return buffer->count << oriel_dtype_shift(buffer->dtype);
-}
-
 /* ---- the arena ---------------------------------------------------------------------------- */
 
-/* The same on all members, who have the same shapes. */
 oriel_status oriel_op_on_prepare(oriel_group *group, int rank, oriel_kernel_call *call)
 {
     const oriel_devices *devices = group->comm->devices;
-    size_t at = BUFFERS_AT;
+    size_t at = oriel_kernel_on_lay_out(call);
 
     (void)rank;
-    for (int i = 0; i < call->num_buffers; i++) {
-        call->buffers[i].at = at;
-        at +=
-            (bytes_of(&call->buffers[i]) + LINE) / LINE * LINE; /* none ends where another begins */
-    }
     if (at <= devices->arena_bytes)
         return ORIEL_OK;
     return oriel_fail(ORIEL_ERR_NO_RESOURCE,
@@ -65,7 +43,6 @@ oriel_status oriel_op_on_prepare(oriel_group *group, int rank, oriel_kernel_call
 static void connect_all(const struct run *run)
 {
     const oriel_group *group = run->group;
-    const oriel_devices *devices = group->comm->devices;
     oriel_kernel_call *call = run->call;
     int n = group->n;
 
@@ -73,9 +50,9 @@ static void connect_all(const struct run *run)
         for (int r = 0; r < n; r++)
             call->peers[i * n + r] =
                 (void *)(uintptr_t)(oriel_heap_seen(group->comm, run->rank, group->ranks[r]) +
-                                    devices->arena_at + call->buffers[i].at);
-        call->reach[i] =
-            (oriel_buffer){.bytes = bytes_of(&call->buffers[i]), .peers = call->peers + i * n};
+                                    group->comm->devices->arena_at + call->buffers[i].at);
+        call->reach[i] = (oriel_buffer){.bytes = oriel_kernel_on_bytes(&call->buffers[i]),
+                                        .peers = call->peers + i * n};
     }
     call->frame.rank = oriel_group_index(group, run->rank);
     call->frame.size = n;
@@ -94,7 +71,7 @@ static oriel_status copy(const struct run *run, int from, int to, int in)
 
         if (call->buffers[i].count > 0)
             result = oriel_cu->copy(in ? here : callers, in ? callers : here,
-                                    bytes_of(&call->buffers[i]), run->stream);
+                                    oriel_kernel_on_bytes(&call->buffers[i]), run->stream);
     }
     return oriel_cuda_check(result, in ? "copying operands of an op" : "copying results of an op");
 }
@@ -105,12 +82,11 @@ static oriel_status call_barrier(oriel_call *call)
 {
     struct run *run = call->inner;
     int step = 1 + run->barriers++ % (DEVICE_STEP_END - 1);
-    cu_context back;
     oriel_status st;
 
-    oriel_cu->context_push(self_of(run)->gpu->context);
+    oriel_cuda_enter(oriel_device_of(run->group->comm, run->rank)->gpu);
     st = oriel_launch_step(run->group, run->rank, run->call, step, run->stream);
-    oriel_cu->context_pop(&back);
+    oriel_cuda_leave();
     if (st != ORIEL_OK)
         snprintf(call->error, sizeof call->error, "%s", oriel_last_error());
     return st;
@@ -123,14 +99,12 @@ static int call_failed(oriel_call *call)
     return oriel_launch_failed(run->group, run->rank);
 }
 
-/* ---- the call ---------------------------------------------------------------------------------
- */
+/* ---- the call ------------------------------------------------------------------------------- */
 
 /* In a context that it may replace by another, as cudaSetDevice does. */
 static oriel_status call_function(struct run *run)
 {
-    const oriel_device_rank *self = self_of(run);
-    cu_context back;
+    const oriel_device_rank *self = oriel_device_of(run->group->comm, run->rank);
     host_op op;
 
     oriel_host_op_fill(run->call, &op);
@@ -140,9 +114,9 @@ static oriel_status call_function(struct run *run)
     op.call.inner = run;
     op.call.aborted =
         (const uint32_t *)(uintptr_t)(self->report_at + offsetof(device_report, abort));
-    oriel_cu->context_push(self->gpu->context);
+    oriel_cuda_enter(self->gpu);
     oriel_host_op_call(run->call, &op);
-    oriel_cu->context_pop(&back);
+    oriel_cuda_leave();
     return oriel_host_op_outcome(run->call);
 }
 
@@ -170,14 +144,13 @@ oriel_status oriel_op_on_launch(oriel_group *group, int rank, oriel_kernel_call 
 {
     struct run run = {.group = group, .rank = rank, .call = call, .stream = stream};
     oriel_comm *comm = group->comm;
-    cu_context back;
     oriel_status st = oriel_op_on_prepare(group, rank, call);
 
     if (st != ORIEL_OK)
         return st;
-    oriel_cu->context_push(self_of(&run)->gpu->context);
+    oriel_cuda_enter(oriel_device_of(comm, rank)->gpu);
     st = put_on(&run);
-    oriel_cu->context_pop(&back);
+    oriel_cuda_leave();
     /* The others would wait for the rest of it. */
     if (st != ORIEL_OK && !oriel_comm_aborted(comm))
         oriel_comm_abort(comm, st, rank, comm->process, "rank %d: %s", rank, oriel_last_error());

@@ -59,9 +59,7 @@ oriel_status oriel_span_end(oriel_span *span)
 
 static oriel_status launch(const oriel_span *span, cu_function function, void **params)
 {
-    return oriel_cuda_check(
-        oriel_cu->launch(function, 1, 1, 1, DEVICE_THREADS, 1, 1, 0, span->stream, params, NULL),
-        "launching a kernel");
+    return oriel_launch_start(span->self, function, 1, DEVICE_THREADS, 0, params, span->stream);
 }
 
 static oriel_status meet(oriel_span *span)
@@ -109,7 +107,7 @@ static oriel_status find_line(oriel_span *span)
     return st;
 }
 
-/* As variant.c says of NCCL's calls. And a kernel of one's own that a graph replayed was seen to
+/* As via.c says of NCCL's calls. And a kernel of one's own that a graph replayed was seen to
  * wait for the network in vain, where that moved data by copies of the driver. */
 static oriel_status check_capture(const oriel_span *span)
 {
@@ -139,7 +137,7 @@ static oriel_status place(oriel_span *span)
     const oriel_comm *comm = span->group->comm;
     const oriel_devices *devices = comm->devices;
 
-    span->self = &devices->ranks[span->rank - comm->first_rank];
+    span->self = oriel_device_of(comm, span->rank);
     span->nccl = oriel_nccl_calls(comm);
     span->n = span->group->n;
     span->columns = span->group->each;
@@ -183,7 +181,6 @@ oriel_status oriel_span_launch(oriel_group *group, int rank, const oriel_op *op,
     oriel_span span = {.group = group, .rank = rank, .op = op, .ragged = ragged, .stream = stream};
     oriel_comm *comm = group->comm;
     oriel_record record;
-    cu_context back;
     oriel_status st;
 
     oriel_comm_operation(comm);
@@ -195,9 +192,9 @@ oriel_status oriel_span_launch(oriel_group *group, int rank, const oriel_op *op,
     if (st != ORIEL_OK)
         return st;
     oriel_nvtx_push(oriel_kind_name(op->kind), record.bytes, group->n);
-    oriel_cu->context_push(span.self->gpu->context);
+    oriel_cuda_enter(span.self->gpu);
     st = put_on(&span);
-    oriel_cu->context_pop(&back);
+    oriel_cuda_leave();
     oriel_nvtx_pop();
     if (st == ORIEL_OK)
         return ORIEL_OK;

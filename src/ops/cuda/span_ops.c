@@ -24,6 +24,19 @@ static size_t piece_of(size_t room, int parts)
     return room / (size_t)parts / SPAN_LINE * SPAN_LINE;
 }
 
+/* Piece by piece, the same ones on all members. */
+static oriel_status by_pieces(oriel_span *span, int parts,
+                              oriel_status (*move)(oriel_span *span, size_t at, size_t bytes))
+{
+    size_t block = oriel_op_block(span->op);
+    size_t piece = piece_of(span->room_bytes, parts);
+    oriel_status st = ORIEL_OK;
+
+    for (size_t at = 0; at < block && st == ORIEL_OK; at += piece)
+        st = move(span, at, least(piece, block - at));
+    return st;
+}
+
 static int member_at(const oriel_span *span, int row, int column)
 {
     return row * span->columns + column;
@@ -62,10 +75,8 @@ static oriel_status reduce(const oriel_span *span, device_span *parts)
     size_t ctas = (parts->bytes + REDUCE_STEP - 1) / REDUCE_STEP;
     void *params[] = {parts};
 
-    return oriel_cuda_check(oriel_cu->launch(function, (unsigned)least(ctas, (size_t)devices->ctas),
-                                             1, 1, DEVICE_THREADS, 1, 1, 0, span->stream, params,
-                                             NULL),
-                            "launching a kernel");
+    return oriel_launch_start(span->self, function, (unsigned)least(ctas, (size_t)devices->ctas),
+                              DEVICE_THREADS, 0, params, span->stream);
 }
 
 /* What this machine's members have for each member of this column, in the room from `at` on.
@@ -262,13 +273,7 @@ static oriel_status permute_piece(oriel_span *span, size_t at, size_t bytes)
 
 static oriel_status permute(oriel_span *span)
 {
-    size_t block = oriel_op_block(span->op);
-    size_t piece = piece_of(span->room_bytes, 1);
-    oriel_status st = ORIEL_OK;
-
-    for (size_t at = 0; at < block && st == ORIEL_OK; at += piece)
-        st = permute_piece(span, at, least(piece, block - at));
-    return st;
+    return by_pieces(span, 1, permute_piece);
 }
 
 static oriel_status all_to_all_piece(oriel_span *span, size_t at, size_t bytes)
@@ -302,13 +307,7 @@ static oriel_status all_to_all_piece(oriel_span *span, size_t at, size_t bytes)
 
 static oriel_status all_to_all(oriel_span *span)
 {
-    size_t block = oriel_op_block(span->op);
-    size_t piece = piece_of(span->room_bytes, span->n);
-    oriel_status st = ORIEL_OK;
-
-    for (size_t at = 0; at < block && st == ORIEL_OK; at += piece)
-        st = all_to_all_piece(span, at, least(piece, block - at));
-    return st;
+    return by_pieces(span, span->n, all_to_all_piece);
 }
 
 /* Each machine's members meet, then each column, then each machine's members again. */
@@ -355,10 +354,8 @@ static oriel_status pick(oriel_span *span, device_pick *rows)
     void *params[] = {&span->call, rows};
 
     span->call.tile = PICK_TILE;
-    return oriel_cuda_check(oriel_cu->launch(span->self->code->span_pick, (unsigned)devices->ctas,
-                                             1, 1, DEVICE_THREADS, 1, 1, 0, span->stream, params,
-                                             NULL),
-                            "launching a kernel");
+    return oriel_launch_start(span->self, span->self->code->span_pick, (unsigned)devices->ctas,
+                              DEVICE_THREADS, 0, params, span->stream);
 }
 
 /* The host does not know who has how much for whom, so everybody's rows go everywhere, piece by
@@ -400,22 +397,16 @@ static oriel_status ragged_all_to_all(oriel_span *span)
 
 oriel_status oriel_span_move(oriel_span *span)
 {
-    switch (span->op->kind) {
-    case ORIEL_KIND_ALL_REDUCE:
-        return all_reduce(span);
-    case ORIEL_KIND_ALL_GATHER:
-        return all_gather(span);
-    case ORIEL_KIND_REDUCE_SCATTER:
-        return reduce_scatter(span);
-    case ORIEL_KIND_ALL_TO_ALL:
-        return all_to_all(span);
-    case ORIEL_KIND_BROADCAST:
-        return broadcast(span);
-    case ORIEL_KIND_PERMUTE:
-        return permute(span);
-    case ORIEL_KIND_RAGGED_ALL_TO_ALL:
-        return ragged_all_to_all(span);
-    default:
-        return barrier(span);
-    }
+    static oriel_status (*const moves[ORIEL_KIND_COUNT])(oriel_span *) = {
+        [ORIEL_KIND_ALL_REDUCE] = all_reduce,
+        [ORIEL_KIND_ALL_GATHER] = all_gather,
+        [ORIEL_KIND_REDUCE_SCATTER] = reduce_scatter,
+        [ORIEL_KIND_ALL_TO_ALL] = all_to_all,
+        [ORIEL_KIND_BROADCAST] = broadcast,
+        [ORIEL_KIND_PERMUTE] = permute,
+        [ORIEL_KIND_RAGGED_ALL_TO_ALL] = ragged_all_to_all,
+        [ORIEL_KIND_BARRIER] = barrier,
+    };
+
+    return moves[span->op->kind](span);
 }

@@ -1,45 +1,35 @@
 #include "ops/cuda/launch.h"
 
-static const oriel_gpu *gpu_of(const oriel_comm *comm, int rank)
-{
-    const oriel_devices *devices = comm->devices;
-
-    return devices->ranks[rank - comm->first_rank].gpu;
-}
-
 oriel_status oriel_stream_copy(const oriel_comm *comm, int rank, void *to, const void *from,
                                size_t bytes, void *stream)
 {
-    cu_context back;
     oriel_status st;
 
-    oriel_cu->context_push(gpu_of(comm, rank)->context);
+    oriel_cuda_enter(oriel_device_of(comm, rank)->gpu);
     st = oriel_cuda_check(
         oriel_cu->copy((cu_ptr)(uintptr_t)to, (cu_ptr)(uintptr_t)from, bytes, stream),
         "copying an operand");
-    oriel_cu->context_pop(&back);
+    oriel_cuda_leave();
     return st;
 }
 
 int oriel_stream_busy(const oriel_comm *comm, int rank, void *stream)
 {
-    cu_context back;
     cu_result result;
 
-    oriel_cu->context_push(gpu_of(comm, rank)->context);
+    oriel_cuda_enter(oriel_device_of(comm, rank)->gpu);
     result = oriel_cu->stream_query(stream);
-    oriel_cu->context_pop(&back);
+    oriel_cuda_leave();
     return result == CU_NOT_READY;
 }
 
 oriel_status oriel_stream_settle(oriel_comm *comm, int rank, void *stream)
 {
-    cu_context back;
     oriel_status st;
 
-    oriel_cu->context_push(gpu_of(comm, rank)->context);
+    oriel_cuda_enter(oriel_device_of(comm, rank)->gpu);
     st = oriel_cuda_check(oriel_cu->stream_sync(stream), "waiting for a stream");
-    oriel_cu->context_pop(&back);
+    oriel_cuda_leave();
     if (st == ORIEL_OK && oriel_launch_failed(oriel_comm_world(comm), rank))
         st = oriel_comm_failure(comm);
     return st;
@@ -48,7 +38,6 @@ oriel_status oriel_stream_settle(oriel_comm *comm, int rank, void *stream)
 oriel_status oriel_buffer_offer(oriel_comm *comm, int rank, const void *ptr, size_t bytes)
 {
     const oriel_gpu *gpu;
-    cu_context back;
     oriel_status st = ORIEL_OK;
 
     if (comm == NULL || comm->devices == NULL)
@@ -57,10 +46,10 @@ oriel_status oriel_buffer_offer(oriel_comm *comm, int rank, const void *ptr, siz
         return oriel_fail(ORIEL_ERR_INVALID, "rank is %d; process %d holds ranks %d to %d", rank,
                           comm->process, comm->first_rank,
                           comm->first_rank + comm->local_ranks - 1);
-    gpu = gpu_of(comm, rank);
-    oriel_cu->context_push(gpu->context);
+    gpu = oriel_device_of(comm, rank)->gpu;
+    oriel_cuda_enter(gpu);
     if (oriel_register(comm, rank, ptr, bytes, gpu->stream).stale)
         st = oriel_cuda_check(oriel_cu->stream_sync(gpu->stream), "marking a buffer that is gone");
-    oriel_cu->context_pop(&back);
+    oriel_cuda_leave();
     return st;
 }

@@ -3,6 +3,7 @@
 #include "core/nccl/borrow.h"
 #include "core/nccl/comm.h"
 #include "experimental/via.h"
+#include "ops/cuda/launch.h"
 #include "ops/reduce/reduce.h"
 
 /* ---- what NCCL can do ---------------------------------------------------------------------- */
@@ -196,33 +197,27 @@ static oriel_status fork_nccl(const oriel_group *group, int rank, const oriel_op
     return st;
 }
 
-static oriel_status launch(cu_function function, const device_call *call, void *stream)
-{
-    void *params[] = {(void *)(uintptr_t)call};
-
-    return oriel_cuda_check(
-        oriel_cu->launch(function, 1, 1, 1, DEVICE_THREADS, 1, 1, 0, stream, params, NULL),
-        "launching a kernel");
-}
-
 /* NCCL compares nothing and has no deadline, so all meet before: see span.cuh. */
 oriel_status oriel_via_nccl(const oriel_group *group, int rank, const oriel_op *op,
-                            const device_call *call, void *stream)
+                            device_call *call, void *stream)
 {
     const oriel_comm *comm = group->comm;
-    const oriel_devices *devices = comm->devices;
-    const oriel_device_code *code = devices->ranks[rank - comm->first_rank].code;
+    const oriel_device_rank *self = oriel_device_of(comm, rank);
     nccl_comm lent = oriel_borrow_comm(comm, rank);
     device_call meeting = *call;
+    void *meets[] = {&meeting};
+    void *judges[] = {call};
     oriel_status st;
 
     /* Nobody's broadcast: a meeting without data that says what it is for. */
     meeting.kind = ORIEL_KIND_BROADCAST;
     meeting.root = -1;
     meeting.recv_bytes = 0;
-    st = launch(code->meet, &meeting, stream);
+    st = oriel_launch_start(self, self->code->meet, 1, DEVICE_THREADS, 0, meets, stream);
     if (st == ORIEL_OK)
         st = lent != NULL ? start_borrowed(group, op, lent, stream)
                           : fork_nccl(group, rank, op, stream);
-    return st == ORIEL_OK ? launch(code->judge, call, stream) : st;
+    return st == ORIEL_OK
+               ? oriel_launch_start(self, self->code->judge, 1, DEVICE_THREADS, 0, judges, stream)
+               : st;
 }

@@ -12,6 +12,6 @@ oriel_status oriel_via_resolve(const oriel_group *group, int rank, oriel_op *op,
 /* NCCL's own call, between what is on `stream` and what comes next there; the rank's context is
  * current, and `call` describes it as one of the plain kernels. */
 oriel_status oriel_via_nccl(const oriel_group *group, int rank, const oriel_op *op,
-                            const device_call *call, void *stream);
+                            device_call *call, void *stream);
 
 #endif

@@ -169,5 +169,13 @@ cu_function gpu_compile(const char *source, const char *name)
 void gpu_launch(cu_function function, unsigned ctas, unsigned threads, void **params,
                 cu_stream stream)
 {
-    CHECK_CU(oriel_cu->launch(function, ctas, 1, 1, threads, 1, 1, 0, stream, params, NULL));
+    cu_launch launch = {.grid_x = ctas,
+                        .grid_y = 1,
+                        .grid_z = 1,
+                        .block_x = threads,
+                        .block_y = 1,
+                        .block_z = 1,
+                        .stream = stream};
+
+    CHECK_CU(oriel_cu->launch(&launch, function, params, NULL));
 }
