@@ -14,7 +14,7 @@ typedef struct oriel_segment {
 } oriel_segment;
 
 /* Where segments of one process can be fetched from: printable, so that it can
- * travel through a key-value store. Whoever can read the ticket may fetch. */
+ * travel through a key-value store. A process that can read the ticket may fetch. */
 enum { ORIEL_TICKET_BYTES = 128 };
 typedef struct oriel_ticket {
     char text[ORIEL_TICKET_BYTES];

@@ -261,7 +261,7 @@ static oriel_status find_function(cu_module module, const char *name, cu_functio
     return st == ORIEL_OK ? st : oriel_fail_in(st, "%s", name);
 }
 
-/* Whose kernel gives the same bits: sums and products of signed integers are those of
+/* The type whose kernel gives the same bits: sums and products of signed integers are those of
  * unsigned ones, and complex sums those of their parts. */
 static const char *kernel_type(oriel_dtype dtype, oriel_redop op)
 {

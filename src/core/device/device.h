@@ -10,96 +10,99 @@
 #include "core/device/shown.h"
 #include "oriel/detail/kernel_types.h"
 
-/* A mapping of this process, as its rank shows it to others. */
+/* A mapping of this process, as its rank exports it to peers. */
 typedef struct oriel_export {
-    _Atomic uint32_t state; /* see register.c */
-    uint32_t generation;
-    uint64_t id; /* the driver's: new for each mapping, whatever its address */
-    cu_ptr base;
-    size_t bytes;
+    _Atomic uint32_t state;  /* see register.c */
+    uint32_t generation;     /* counts the uses of this entry; odd while peers may map it */
+    uint64_t id;             /* the driver's: new for each mapping, whatever its address */
+    cu_ptr base;             /* where the mapping begins */
+    size_t bytes;            /* its length */
     int fd;                  /* what peers fetch, where the fabric has descriptors; else -1 */
     oriel_cuda_memory alias; /* the same memory again, where the fabric registers in rounds */
-    int offered, registered; /* in a round that is under way, and in one that is over */
-    uint64_t clique; /* whom it is shown to: a group, by its hash, see borrow.h; 0: all ... */
-    uint32_t others; /* ... of whom so many have to map it */
+    int offered;             /* in a round that is under way */
+    int registered;          /* in a round that is over */
+    uint64_t group;          /* that maps it: its hash, see core/nccl/borrow.h; 0: all ranks */
+    uint32_t others;         /* ranks that have to map it */
 } oriel_export;
 
-/* What came of borrowed communicators, all in all: see borrow.h. */
+/* What came of borrowed communicators, all in all: see core/nccl/borrow.h. */
 typedef struct oriel_borrow_counts {
     uint64_t lent;       /* calls that had a communicator */
     uint64_t meetings;   /* in which members registered something */
-    uint64_t windows;    /* registered with own buffers ... */
-    uint64_t fillers;    /* ... and without, since a peer had something new */
-    uint64_t dropped;    /* deregistered */
+    uint64_t windows;    /* registered with own buffers */
+    uint64_t fillers;    /* registered without, since a peer had something new */
+    uint64_t dropped;    /* windows that were deregistered */
     uint64_t refused;    /* groups that went back to descriptors */
-    uint64_t registered; /* windows that there are ... */
-    uint64_t ready;      /* ... of whose buffers so many can be touched by peers */
+    uint64_t registered; /* windows that there are now */
+    uint64_t ready;      /* buffers in them that peers can touch */
 } oriel_borrow_counts;
 
-/* What a call of a person's kernel is given, and where what that points to is in device
- * memory; kept for the next. */
+/* What a call of a person's kernel is given, kept for the next call. */
 typedef struct device_frame {
-    uint64_t identity, group;
-    oriel_frame frame;
-    cu_ptr at;
-    struct device_frame *next;
+    uint64_t identity;         /* of the call */
+    uint64_t group;            /* its group's hash */
+    oriel_frame frame;         /* the kernel's argument */
+    cu_ptr at;                 /* where what it points to lies, in device memory */
+    struct device_frame *next; /* of the same rank */
 } device_frame;
 
 typedef struct oriel_device_rank {
-    const oriel_gpu *gpu;
-    const oriel_device_code *code;
-    oriel_cuda_memory heap;
-    device_report *report;       /* in host memory ... */
-    cu_ptr report_at;            /* ... and where the device sees it */
-    struct device_frame *frames; /* of kernels, in the arena: see ops/cuda/kernel_on.c */
-    size_t frames_used;
-    cu_ptr heaps[DEVICE_RANKS]; /* where this rank sees the heaps of all */
-    int reported;               /* has been passed on to the comm */
-    uint32_t begun;             /* as last seen in the report, and since when */
-    double begun_at;
-    void *last_stream;       /* of the rank's last call, and whether ... */
-    int last_early;          /* ... the next on it may begin before that one has met the others */
-    oriel_export *exports;   /* DEVICE_WINDOWS of them, if there are other processes ... */
-    _Atomic int num_exports; /* ... of which so many were ever used */
+    const oriel_gpu *gpu;          /* one of the process's */
+    const oriel_device_code *code; /* the kernels on it */
+    oriel_cuda_memory heap;        /* the rank's own */
+    cu_ptr heaps[DEVICE_RANKS];    /* where this rank sees the heaps of all; 0: it does not */
+    device_report *report;         /* in host memory: what its kernels report */
+    cu_ptr report_at;              /* where the device sees that */
+    int reported;                  /* a failure has been passed on to the comm */
+    uint32_t begun;                /* calls of NCCL's, as last seen in the report */
+    double begun_at;               /* since when it has been so many */
+    device_frame *frames;          /* of kernels, in the arena: see ops/cuda/kernel_on.c */
+    size_t frames_used;            /* bytes of the arena that they have */
+    void *last_stream;             /* of the rank's last call */
+    int last_early;                /* the next call on it may begin before that one has met peers */
+    oriel_export *exports;         /* DEVICE_WINDOWS of them; NULL: no other process maps any */
+    _Atomic int num_exports;       /* entries that were ever used */
 
     /* See core/nccl/borrow.c. */
-    void (*free_lent)(struct oriel_device_rank *rank); /* frees the rest; NULL: nothing yet */
-    struct oriel_clique *cliques;
-    struct oriel_clique *clique;   /* of the call at hand */
-    struct nccl_comm_object *lent; /* to the call at hand */
-    uint64_t clique_key;           /* whom its buffers are shown to, as in an export */
-    oriel_cuda_memory filler;
-    oriel_borrow_counts borrowed;
+    void (*free_lent)(struct oriel_device_rank *rank); /* frees `groups`; NULL: there are none */
+    struct oriel_borrowed *groups;                     /* whose communicators were lent */
+    struct oriel_borrowed *group;                      /* of the call at hand; NULL: none */
+    struct nccl_comm_object *lent;                     /* to the call at hand; NULL: nothing */
+    uint64_t shown_to;            /* the group that its buffers are exported to, as in an export */
+    oriel_cuda_memory filler;     /* registered where the rank has nothing new */
+    oriel_borrow_counts borrowed; /* what came of it */
 } oriel_device_rank;
 
 typedef struct oriel_devices {
-    const struct oriel_device_fabric *fabric;
-    oriel_gpu *gpus; /* those of this process, each once */
-    int num_gpus;
-    oriel_device_rank *ranks; /* per local rank */
-    int num_ranks;
-    oriel_cuda_memory *mapped; /* per rank of the world: heaps of other processes */
-    void *reports;             /* one allocation in host memory */
-    int one_gpu;               /* all ranks of the world share it */
+    const struct oriel_device_fabric *fabric; /* how ranks reach each other's memory */
+    struct oriel_nccl *nccl;                  /* of fabrics that use it: see core/nccl/comm.h */
+    struct oriel_experimental *experimental;  /* see experimental/experimental.h */
+    oriel_gpu *gpus;                          /* those of this process, each once */
+    int num_gpus;                             /* how many */
+    oriel_device_rank *ranks;                 /* per local rank */
+    int num_ranks;                            /* how many */
+    oriel_cuda_memory *mapped;                /* per rank: heaps of other processes */
+    void *reports;                            /* one allocation in host memory */
+    int one_gpu;                              /* all ranks of the world share it */
     int ctas;                  /* of a kernel at most: those of all ranks on a GPU fit together */
     int kernel_ctas;           /* the same of a person's kernel */
     uint32_t slot_lines;       /* of a thread in each slot */
-    uint64_t slots_at, ragged_at, arena_at, stage_at;
-    uint32_t stage_bytes; /* of a CTA, for what it sends; as many for what is reduced */
-    size_t arena_bytes;   /* where kernels of one's own have their operands and results */
-    pthread_mutex_t look_lock;
-    struct oriel_experimental *experimental; /* see experimental/experimental.h */
-    int multicast_fd;    /* its multicast object, which peers fetch; 0: not made here */
-    int left_behind;     /* nobody waits for what is still on the GPUs */
-    _Atomic int drained; /* all has ended */
-
-    struct oriel_nccl *nccl; /* of fabrics that use it: see core/nccl/comm.h */
+    uint64_t slots_at;         /* in a heap, as the next three: slots of small calls */
+    uint64_t ragged_at;        /* sizes and offsets of ragged_all_to_all */
+    uint64_t arena_at;         /* operands and results of kernels of one's own */
+    uint64_t stage_at;         /* what passes through the heap */
+    uint32_t stage_bytes;      /* of a CTA, for what it sends; as many for what is reduced */
+    size_t arena_bytes;        /* of a rank's arena */
+    int multicast_fd;          /* what peers fetch of a multicast object; 0: none was made here */
+    int left_behind;           /* no thread waits any more for what is still on the GPUs */
+    _Atomic int drained;       /* all that was on the GPUs has ended */
+    pthread_mutex_t look_lock; /* one thread at a time passes failures on */
 
     /* The registrar, where there are other processes. */
-    struct oriel_import **imports; /* per rank of the world: DEVICE_WINDOWS of them, or NULL */
-    pthread_t registrar;
-    int registering;
-    _Atomic int registrar_ends;
+    struct oriel_import **imports; /* per rank: DEVICE_WINDOWS of them; NULL: none of its */
+    pthread_t registrar;           /* its thread */
+    int registering;               /* it runs */
+    _Atomic int registrar_ends;    /* it is told to end */
 } oriel_devices;
 
 /* The meetings of one call of a person's kernel or host function, which has others between
@@ -165,7 +168,7 @@ void oriel_device_describe(const oriel_comm *comm, const device_record *from, ch
 void oriel_devices_look(oriel_comm *comm);
 /* Calls that have ended on the GPUs of this process: while it grows they move on. */
 uint64_t oriel_devices_progress(const oriel_comm *comm);
-/* For who has waited for the deadline without any: revokes the comm, naming what does not
+/* For a thread that has waited for the deadline without any: revokes the comm, naming what does not
  * end. */
 void oriel_devices_give_up(oriel_comm *comm);
 /* Whether a kernel of this process has poisoned a result: the comm is revoked, or about to
@@ -191,13 +194,13 @@ void oriel_registrar_free(oriel_comm *comm);
 oriel_place oriel_register(oriel_comm *comm, int rank, const void *at, size_t bytes,
                            cu_stream stream);
 
-/* Windows that are shown to a clique, the rank's `clique_key`, are mapped by its members
- * themselves, not by registrars. Local, by the thread of a call. */
+/* Windows that are shown to a group, the rank's `shown_to`, are mapped by its members themselves,
+ * not by registrars. Local, by the thread of a call. */
 
-/* How many of any clique can be touched by peers. */
+/* How many of any group can be touched by peers. */
 uint32_t oriel_register_ready(const oriel_device_rank *rank);
 /* How many of one nobody has mapped yet. */
-uint32_t oriel_register_wanted(const oriel_device_rank *rank, uint64_t clique);
+uint32_t oriel_register_wanted(const oriel_device_rank *rank, uint64_t group);
 /* At most `most` of them, which `others` members are about to map: what they map is a mapping of
  * oriel's own, the caller's, so that it does not vanish while they do. */
 typedef struct oriel_brought {
@@ -205,7 +208,7 @@ typedef struct oriel_brought {
     uint32_t generation;
     oriel_cuda_memory alias;
 } oriel_brought;
-int oriel_register_bring(oriel_comm *comm, int rank, uint64_t clique, uint32_t others, int most,
+int oriel_register_bring(oriel_comm *comm, int rank, uint64_t group, uint32_t others, int most,
                          oriel_brought *brought);
 /* Whether the others can map it: it is ready when they have, or will never be. */
 void oriel_register_brought(oriel_device_rank *rank, int number, int can);
@@ -213,8 +216,8 @@ void oriel_register_brought(oriel_device_rank *rank, int number, int can);
 oriel_status oriel_register_reach(oriel_comm *comm, int rank, int of, int number, cu_ptr at);
 /* Whether the window is what it was, or the rank's device may take it for that. */
 int oriel_register_holds(const oriel_device_rank *rank, int number, uint32_t generation);
-/* The clique's windows are gone: what comes next on the stream does not find them. */
-void oriel_unregister(oriel_device_rank *rank, uint64_t clique, cu_stream stream);
+/* The group's windows are gone: what comes next on the stream does not find them. */
+void oriel_unregister(oriel_device_rank *rank, uint64_t group, cu_stream stream);
 
 /* The descriptor of a window that a peer asks for; -1: none. */
 int oriel_export_fd(const oriel_device_rank *rank, uint64_t window);

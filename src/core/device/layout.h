@@ -50,7 +50,7 @@ typedef struct device_report {
     uint32_t abort;   /* written by the host: the comm is revoked */
     uint32_t error;   /* written by the device, after the rest: enum device_error */
     int32_t peer;     /* world rank; -1: none */
-    uint32_t revoked; /* written by the device: a result was poisoned, whoever failed */
+    uint32_t revoked; /* written by the device: a result was poisoned, whichever rank failed */
     uint32_t begun;   /* likewise: calls of another library that may begin on the stream ... */
     uint32_t ended;   /* ... and that have ended there */
     device_record mine, theirs;
@@ -84,7 +84,7 @@ typedef struct device_table {
      * and warps that take no more; both 0 between calls. */
     uint32_t taken;
     uint32_t done;
-    uint32_t way;   /* that all CTAs of the call at hand go: see reachable() in device.cuh */
+    uint32_t mode;  /* of all CTAs of the call at hand: see reachable() in device.cuh */
     uint32_t begun; /* as in the report */
     uint32_t reserved_too[28];
     uint64_t timeout_ns;
@@ -135,7 +135,7 @@ enum device_multimem {
 /* The address that stands for all ranks' memory so far from where `multimem` does. */
 #define DEVICE_MULTIMEM_AT(multimem, offset) ((multimem) + (offset))
 
-/* Another way than plain addresses: see variant.cuh. */
+/* A via of all_reduce other than plain addresses: see experimental/via.cuh. */
 typedef struct device_via {
     uint64_t multimem; /* where the stages of all ranks are one; 0: not asked for */
     uint64_t window;   /* NCCL's description of the window that the heaps are in ... */
@@ -227,7 +227,7 @@ typedef struct device_result {
 
 /* What is left to do when it has ended. */
 typedef struct device_end {
-    uint64_t arena, staged; /* where the kernel said what is wrong, and was told its way */
+    uint64_t arena, staged; /* where the kernel said what is wrong, and was told its mode */
     uint64_t n;
     device_result results[DEVICE_BUFFERS];
 } device_end;

@@ -60,9 +60,9 @@ static void make_stale(const oriel_device_rank *rank, int number, uint32_t state
     oriel_cu->fill_words(stale_word(rank, number), e->generation, 1, stream);
 }
 
-/* The entry that `at` lies in and that still means the same memory, shown to whom the call at
- * hand shows it; -1: none. Others that it lies in are stale, also for what comes next on this
- * stream. */
+/* The entry that `at` lies in and that still means the same memory, shown to the same ranks as the
+ * call at hand shows it; -1: none. Others that it lies in are stale, also for what comes next on
+ * this stream. */
 static int find_export(oriel_device_rank *rank, cu_ptr at, uint64_t id, cu_stream stream,
                        int *stale_p)
 {
@@ -75,7 +75,7 @@ static int find_export(oriel_device_rank *rank, cu_ptr at, uint64_t id, cu_strea
         if ((!is_known(state) && state != STALE) || at < e->base || at - e->base >= e->bytes)
             continue;
         if (e->id == id && state != STALE) {
-            found = e->clique == rank->clique_key ? i : found;
+            found = e->group == rank->shown_to ? i : found;
             continue;
         }
         make_stale(rank, i, state, stream);
@@ -103,7 +103,7 @@ static int add_export(oriel_comm *comm, oriel_device_rank *rank, cu_ptr at, uint
     e->bytes = bytes;
     e->fd = -1;
     e->alias = (oriel_cuda_memory){.fd = -1};
-    e->clique = rank->clique_key;
+    e->group = rank->shown_to;
     e->others = (uint32_t)comm->here - 1;
     e->generation = e->generation / 2 * 2 + 1 + (e->generation != 0 ? 2 : 0);
     atomic_store(&e->state, WANTED);
@@ -216,7 +216,7 @@ static int step_export(oriel_comm *comm, const oriel_device_rank *r, oriel_expor
 
     switch (state) {
     case WANTED:
-        if (e->clique != 0)
+        if (e->group != 0)
             return 0;
         show(comm, r, e, rank, number);
         return 1;
@@ -315,29 +315,28 @@ static int step_imports(oriel_comm *comm)
     return moved;
 }
 
-/* ---- cliques, whose members map for themselves --------------------------------------------- */
+/* ---- groups whose members map for themselves ----------------------------------------------- */
 
 uint32_t oriel_register_ready(const oriel_device_rank *rank)
 {
     uint32_t ready = 0;
 
     for (int i = 0; rank->exports != NULL && i < rank->num_exports; i++)
-        ready += rank->exports[i].clique != 0 && atomic_load(&rank->exports[i].state) == READY;
+        ready += rank->exports[i].group != 0 && atomic_load(&rank->exports[i].state) == READY;
     return ready;
 }
 
-uint32_t oriel_register_wanted(const oriel_device_rank *rank, uint64_t clique)
+uint32_t oriel_register_wanted(const oriel_device_rank *rank, uint64_t group)
 {
     uint32_t wanted = 0;
 
     for (int i = 0; i < rank->num_exports; i++)
-        wanted +=
-            rank->exports[i].clique == clique && atomic_load(&rank->exports[i].state) == WANTED;
+        wanted += rank->exports[i].group == group && atomic_load(&rank->exports[i].state) == WANTED;
     return wanted;
 }
 
 /* Alone this thread makes exports of them, so none is taken for something else meanwhile. */
-int oriel_register_bring(oriel_comm *comm, int rank, uint64_t clique, uint32_t others, int most,
+int oriel_register_bring(oriel_comm *comm, int rank, uint64_t group, uint32_t others, int most,
                          oriel_brought *brought)
 {
     const oriel_device_rank *r = oriel_device_of(comm, rank);
@@ -347,7 +346,7 @@ int oriel_register_bring(oriel_comm *comm, int rank, uint64_t clique, uint32_t o
         oriel_export *e = &r->exports[i];
         oriel_brought *b = &brought[n];
 
-        if (e->clique != clique || atomic_load(&e->state) != WANTED)
+        if (e->group != group || atomic_load(&e->state) != WANTED)
             continue;
         if (oriel_cuda_memory_alias(r->gpu, e->base, e->bytes, &b->alias) != ORIEL_OK)
             continue;
@@ -389,12 +388,12 @@ int oriel_register_holds(const oriel_device_rank *rank, int number, uint32_t gen
     return e->generation == generation && atomic_load(&e->state) != FREE;
 }
 
-void oriel_unregister(oriel_device_rank *rank, uint64_t clique, cu_stream stream)
+void oriel_unregister(oriel_device_rank *rank, uint64_t group, cu_stream stream)
 {
     for (int i = 0; rank->exports != NULL && i < rank->num_exports; i++) {
         uint32_t state = atomic_load(&rank->exports[i].state);
 
-        if (rank->exports[i].clique == clique && is_known(state))
+        if (rank->exports[i].group == group && is_known(state))
             make_stale(rank, i, state, stream);
     }
 }

@@ -2,7 +2,7 @@
  * do something together that blocks until all do it, such as registering memory with NCCL.
  *
  * Every member counts its calls of the group; members make the same calls in the same order. A
- * member that wants something says so. Whoever finds that enough do makes an appointment: the
+ * member that wants something says so. A member that finds that enough do makes an appointment: the
  * call after the last that any member has begun, which so nobody has passed. In that call, and
  * in no other, members wait for each other, with a deadline. By then each has begun all earlier
  * calls, so that what they have on their streams ends by itself.
@@ -36,7 +36,7 @@ oriel_status oriel_appoint_call(const oriel_appointed *a, uint32_t wants, int *d
  * each calls oriel_appoint_leave when it has read what it needs. Not so: it was called off. */
 oriel_status oriel_appoint_meet(const oriel_appointed *a, int *all_p);
 void oriel_appoint_leave(const oriel_appointed *a);
-/* Local: there will be none any more; those who wait stop. */
+/* Local: there will be none any more; members that wait stop. */
 void oriel_appoint_call_off(const oriel_appointed *a);
 int oriel_appoint_is_off(const oriel_heap *heap, int place);
 

@@ -15,22 +15,22 @@ _Static_assert(MOST_WINDOWS <= 64, "a bit for each window");
 
 /* A window that all members have registered, and what this rank brought to it: number -1 is
  * nothing that anybody asks for. */
-typedef struct clique_window {
+typedef struct borrowed_window {
     nccl_window window;
     oriel_brought brought;
-} clique_window;
+} borrowed_window;
 
 /* One rank's view of a group whose communicator is lent. */
-struct oriel_clique {
+struct oriel_borrowed {
     uint64_t group;
     int place;      /* of its appointments */
     nccl_comm comm; /* the last that was lent: to know it again, no more */
-    int seat;       /* rank on it */
+    int rank;       /* on it */
     const nccl_library *nccl;
     int registers; /* buffers, too */
     int said;      /* that it was refused */
-    clique_window windows[MOST_WINDOWS];
-    struct oriel_clique *next;
+    borrowed_window windows[MOST_WINDOWS];
+    struct oriel_borrowed *next;
 };
 
 /* ---- whether it can be asked for -------------------------------------------------------- */
@@ -71,36 +71,36 @@ const char *oriel_borrow_obstacle(const oriel_group *group, char *out, size_t le
 
 /* What is registered stays so until XLA's communicator ends, and NCCL may look at it then: its
  * memory is left there. */
-static void free_cliques(oriel_device_rank *rank)
+static void free_borrowed(oriel_device_rank *rank)
 {
-    while (rank->cliques != NULL) {
-        struct oriel_clique *clique = rank->cliques;
+    while (rank->groups != NULL) {
+        struct oriel_borrowed *b = rank->groups;
 
-        rank->cliques = clique->next;
-        oriel_sys_now->release(clique);
+        rank->groups = b->next;
+        oriel_sys_now->release(b);
     }
 }
 
-static struct oriel_clique *find_clique(oriel_device_rank *r, const oriel_group *group)
+static struct oriel_borrowed *find_borrowed(oriel_device_rank *r, const oriel_group *group)
 {
-    struct oriel_clique *clique = r->cliques;
+    struct oriel_borrowed *b = r->groups;
 
-    while (clique != NULL && clique->group != group->hash)
-        clique = clique->next;
-    if (clique != NULL)
-        return clique;
-    clique = oriel_sys_now->alloc(sizeof *clique);
-    if (clique == NULL)
+    while (b != NULL && b->group != group->hash)
+        b = b->next;
+    if (b != NULL)
+        return b;
+    b = oriel_sys_now->alloc(sizeof *b);
+    if (b == NULL)
         return NULL;
-    clique->group = group->hash;
-    clique->place = oriel_appoint_find(&group->comm->heap, group->hash);
+    b->group = group->hash;
+    b->place = oriel_appoint_find(&group->comm->heap, group->hash);
     /* Where oriel has communicators of its own, buffers are registered with those. */
-    clique->registers = group->comm->devices->nccl == NULL &&
-                        oriel_config_number(ORIEL_OPT_NCCL_COMM) == ORIEL_COMM_XLA;
-    r->free_lent = free_cliques;
-    clique->next = r->cliques;
-    r->cliques = clique;
-    return clique;
+    b->registers = group->comm->devices->nccl == NULL &&
+                   oriel_config_number(ORIEL_OPT_NCCL_COMM) == ORIEL_COMM_XLA;
+    r->free_lent = free_borrowed;
+    b->next = r->groups;
+    r->groups = b;
+    return b;
 }
 
 /* Where a process has several GPUs XLA ends it 30 s after the first of them was initialized. */
@@ -117,9 +117,9 @@ static oriel_appointed appointed(oriel_group *group, int rank, int place, const 
 }
 
 /* All members go back to descriptors, each when it sees it. */
-static void refuse(oriel_group *group, int rank, const struct oriel_clique *clique)
+static void refuse(oriel_group *group, int rank, const struct oriel_borrowed *b)
 {
-    oriel_appointed a = appointed(group, rank, clique->place, NULL);
+    oriel_appointed a = appointed(group, rank, b->place, NULL);
 
     oriel_log(ORIEL_LOG_INFO,
               "rank %d: buffers of a group of %d are no windows of XLA's "
@@ -129,12 +129,12 @@ static void refuse(oriel_group *group, int rank, const struct oriel_clique *cliq
 }
 
 static int is_refused(oriel_device_rank *r, const oriel_group *group, int rank,
-                      struct oriel_clique *clique)
+                      struct oriel_borrowed *b)
 {
-    if (clique->place >= 0 && !oriel_appoint_is_off(&group->comm->heap, clique->place))
+    if (b->place >= 0 && !oriel_appoint_is_off(&group->comm->heap, b->place))
         return 0;
-    if (!clique->said) {
-        clique->said = 1;
+    if (!b->said) {
+        b->said = 1;
         r->borrowed.refused++;
         oriel_log(ORIEL_LOG_INFO,
                   "rank %d: buffers of a group of %d are shown to peers without "
@@ -146,7 +146,7 @@ static int is_refused(oriel_device_rank *r, const oriel_group *group, int rank,
 
 /* ---- a communicator that is new ---------------------------------------------------------- */
 
-static oriel_status check(const oriel_group *group, struct oriel_clique *clique)
+static oriel_status check(const oriel_group *group, struct oriel_borrowed *b)
 {
     const nccl_library *nccl;
     int size = 0;
@@ -156,60 +156,59 @@ static oriel_status check(const oriel_group *group, struct oriel_clique *clique)
         st = oriel_fail(ORIEL_ERR_UNSUPPORTED, "NCCL %d.%d.%d does not tell addresses: 2.29.2 does",
                         NCCL_PARTS(nccl->version));
     if (st == ORIEL_OK)
-        st = oriel_nccl_check(nccl, clique->comm, nccl->comm_size(clique->comm, &size),
+        st = oriel_nccl_check(nccl, b->comm, nccl->comm_size(b->comm, &size),
                               "asking for the number of ranks");
     if (st == ORIEL_OK)
-        st = oriel_nccl_check(nccl, clique->comm, nccl->comm_rank(clique->comm, &clique->seat),
+        st = oriel_nccl_check(nccl, b->comm, nccl->comm_rank(b->comm, &b->rank),
                               "asking for the rank");
     if (st == ORIEL_OK && size != group->n)
         st = oriel_fail(ORIEL_ERR_UNSUPPORTED, "it has %d ranks", size);
     if (st != ORIEL_OK)
         return st;
-    clique->nccl = nccl;
+    b->nccl = nccl;
     oriel_log(ORIEL_LOG_INFO, "a group of %d borrows XLA's communicator, NCCL %d.%d.%d, as rank %d",
-              group->n, NCCL_PARTS(nccl->version), clique->seat);
+              group->n, NCCL_PARTS(nccl->version), b->rank);
     return ORIEL_OK;
 }
 
 /* Windows went with the communicator that they were on: what comes next on the stream finds
  * none of them. XLA has one for each list of devices, as long as it runs, and a group names them
  * in one order: so this is rare. */
-static void take(oriel_device_rank *r, oriel_group *group, int rank, struct oriel_clique *clique,
+static void take(oriel_device_rank *r, oriel_group *group, int rank, struct oriel_borrowed *b,
                  nccl_comm lent, cu_stream stream)
 {
     oriel_cuda_enter(r->gpu);
-    oriel_unregister(r, clique->group, stream);
+    oriel_unregister(r, b->group, stream);
     oriel_cuda_leave();
     for (int i = 0; i < MOST_WINDOWS; i++) {
-        r->borrowed.registered -= clique->windows[i].window != NULL;
-        oriel_cuda_memory_close(&clique->windows[i].brought.alias);
+        r->borrowed.registered -= b->windows[i].window != NULL;
+        oriel_cuda_memory_close(&b->windows[i].brought.alias);
     }
-    memset(clique->windows, 0, sizeof clique->windows);
-    clique->comm = lent;
-    if (clique->registers && !is_refused(r, group, rank, clique) &&
-        check(group, clique) != ORIEL_OK)
-        refuse(group, rank, clique);
+    memset(b->windows, 0, sizeof b->windows);
+    b->comm = lent;
+    if (b->registers && !is_refused(r, group, rank, b) && check(group, b) != ORIEL_OK)
+        refuse(group, rank, b);
 }
 
 void oriel_borrow_begin(oriel_group *group, int rank, nccl_comm lent, cu_stream stream)
 {
     oriel_device_rank *r = oriel_device_of(group->comm, rank);
-    struct oriel_clique *clique = find_clique(r, group);
+    struct oriel_borrowed *b = find_borrowed(r, group);
 
     oriel_borrow_end(group->comm, rank);
-    if (clique == NULL) {
+    if (b == NULL) {
         oriel_borrow_give_up(group, rank);
         return;
     }
-    if (lent != NULL && lent != clique->comm)
-        take(r, group, rank, clique, lent, stream);
-    if (clique->comm == NULL)
+    if (lent != NULL && lent != b->comm)
+        take(r, group, rank, b, lent, stream);
+    if (b->comm == NULL)
         return;
     r->borrowed.lent += lent != NULL;
-    r->clique = clique;
+    r->group = b;
     r->lent = lent;
-    if (clique->registers && !is_refused(r, group, rank, clique))
-        r->clique_key = clique->group;
+    if (b->registers && !is_refused(r, group, rank, b))
+        r->shown_to = b->group;
 }
 
 /* The others count on it otherwise. */
@@ -226,9 +225,9 @@ void oriel_borrow_end(oriel_comm *comm, int rank)
 {
     oriel_device_rank *r = oriel_device_of(comm, rank);
 
-    r->clique = NULL;
+    r->group = NULL;
     r->lent = NULL;
-    r->clique_key = 0;
+    r->shown_to = 0;
 }
 
 nccl_comm oriel_borrow_comm(const oriel_comm *comm, int rank)
@@ -243,7 +242,7 @@ typedef struct gathering {
     oriel_appointed a;
     oriel_comm *comm;
     oriel_device_rank *r;
-    struct oriel_clique *clique;
+    struct oriel_borrowed *b;
     const nccl_library *nccl;
     oriel_brought brought[HEAP_BROUGHT]; /* by this rank: what is left of it */
 } gathering;
@@ -257,11 +256,11 @@ static int is_done(const oriel_device_rank *r, const oriel_brought *b)
 static void bring(gathering *g, uint64_t site)
 {
     heap_attendance *mine = oriel_attendance_of(&g->comm->heap, g->a.rank, g->a.place);
-    int n = oriel_register_bring(g->comm, g->a.rank, g->clique->group, (uint32_t)g->a.group->n - 1,
+    int n = oriel_register_bring(g->comm, g->a.rank, g->b->group, (uint32_t)g->a.group->n - 1,
                                  HEAP_BROUGHT, g->brought);
 
     mine->site = site;
-    mine->seat = g->clique->seat;
+    mine->seat = g->b->rank;
     mine->num_brought = (uint32_t)n;
     for (int i = 0; i < n; i++)
         mine->brought[i] = (heap_brought){.window = g->brought[i].number,
@@ -269,7 +268,7 @@ static void bring(gathering *g, uint64_t site)
                                           .bytes = g->brought[i].alias.bytes};
     mine->done = 0;
     for (int i = 0; i < MOST_WINDOWS; i++) {
-        const clique_window *w = &g->clique->windows[i];
+        const borrowed_window *w = &g->b->windows[i];
 
         if (w->window != NULL && is_done(g->r, &w->brought))
             mine->done |= 1ull << i;
@@ -281,7 +280,7 @@ static void bring(gathering *g, uint64_t site)
 static oriel_status compare(const gathering *g, uint32_t *n_p, uint64_t *done_p)
 {
     const heap_attendance *first = oriel_attendance(&g->a, 0);
-    uint64_t seats = 0;
+    uint64_t members = 0;
     uint32_t n = first->num_brought;
 
     *done_p = ~0ull;
@@ -299,16 +298,16 @@ static oriel_status compare(const gathering *g, uint32_t *n_p, uint64_t *done_p)
                 return oriel_fail(ORIEL_ERR_UNSUPPORTED,
                                   "lengths differ, which NCCL allows from 2.30 on");
         }
-        seats |= 1ull << member->seat;
+        members |= 1ull << member->seat;
         *done_p &= member->done;
     }
-    if (seats != (g->a.group->n < 64 ? (1ull << g->a.group->n) - 1 : ~0ull))
+    if (members != (g->a.group->n < 64 ? (1ull << g->a.group->n) - 1 : ~0ull))
         return oriel_fail(ORIEL_ERR_UNSUPPORTED, "its ranks are not those of the group");
     *n_p = n;
     return ORIEL_OK;
 }
 
-/* Something small, for who has nothing new. */
+/* Something small, which a rank brings that has nothing new. */
 static oriel_status filler(oriel_device_rank *r)
 {
     return r->filler.base != 0 ? ORIEL_OK : oriel_cuda_memory_create(r->gpu, 1, &r->filler);
@@ -363,11 +362,11 @@ static oriel_status register_one(const gathering *g, const oriel_cuda_memory *me
     return ORIEL_OK;
 }
 
-static oriel_status address_of(const gathering *g, nccl_window window, int seat, int rank,
+static oriel_status address_of(const gathering *g, nccl_window window, int member, int rank,
                                cu_ptr *at_p)
 {
     nccl_team near = g->nccl->team_lsa(g->r->lent);
-    int place = near.rank + seat - g->clique->seat;
+    int place = near.rank + member - g->b->rank;
     void *at = NULL;
     oriel_status st;
 
@@ -399,11 +398,11 @@ static oriel_status look_up(const gathering *g, uint32_t k, nccl_window window)
     return st;
 }
 
-static clique_window *free_window(struct oriel_clique *clique)
+static borrowed_window *free_window(struct oriel_borrowed *b)
 {
     for (int i = 0; i < MOST_WINDOWS; i++) {
-        if (clique->windows[i].window == NULL)
-            return &clique->windows[i];
+        if (b->windows[i].window == NULL)
+            return &b->windows[i];
     }
     return NULL;
 }
@@ -413,8 +412,8 @@ static clique_window *free_window(struct oriel_clique *clique)
 static oriel_status register_kth(gathering *g, uint32_t k)
 {
     const heap_attendance *mine = oriel_attendance_of(&g->comm->heap, g->a.rank, g->a.place);
-    clique_window *w = free_window(g->clique);
-    clique_window made = {.brought = {.number = -1}};
+    borrowed_window *w = free_window(g->b);
+    borrowed_window made = {.brought = {.number = -1}};
     oriel_status st = ORIEL_OK;
 
     if (w == NULL) /* on all: they have registered and dropped the same */
@@ -442,7 +441,7 @@ static oriel_status register_kth(gathering *g, uint32_t k)
 static void drop(const gathering *g, uint64_t done)
 {
     for (int i = 0; i < MOST_WINDOWS; i++) {
-        clique_window *w = &g->clique->windows[i];
+        borrowed_window *w = &g->b->windows[i];
 
         if (!(done >> i & 1) || w->window == NULL)
             continue;
@@ -450,7 +449,7 @@ static void drop(const gathering *g, uint64_t done)
                              "deregistering a window") != ORIEL_OK)
             oriel_log(ORIEL_LOG_WARN, "rank %d: %s", g->a.rank, oriel_last_error());
         oriel_cuda_memory_close(&w->brought.alias);
-        *w = (clique_window){0};
+        *w = (borrowed_window){0};
         g->r->borrowed.dropped++;
         g->r->borrowed.registered--;
     }
@@ -483,7 +482,7 @@ static oriel_status keep_appointment(gathering *g, uint64_t site)
     bring(g, site);
     st = oriel_appoint_meet(&g->a, &all);
     if (all && register_all(g) != ORIEL_OK)
-        refuse(g->a.group, g->a.rank, g->clique);
+        refuse(g->a.group, g->a.rank, g->b);
     if (all)
         oriel_appoint_leave(&g->a);
     for (int i = 0; i < HEAP_BROUGHT; i++)
@@ -494,19 +493,19 @@ static oriel_status keep_appointment(gathering *g, uint64_t site)
 oriel_status oriel_borrow_meet(oriel_group *group, int rank, uint64_t site)
 {
     oriel_device_rank *r = oriel_device_of(group->comm, rank);
-    gathering g = {.comm = group->comm, .r = r, .clique = r->clique};
+    gathering g = {.comm = group->comm, .r = r, .b = r->group};
     int due = 0;
     oriel_status st;
 
-    if (r->exports == NULL || group->one_process || r->clique_key == 0)
+    if (r->exports == NULL || group->one_process || r->shown_to == 0)
         return ORIEL_OK;
     if (r->lent == NULL) {
         oriel_borrow_give_up(group, rank);
         return ORIEL_OK;
     }
-    g.nccl = r->clique->nccl;
-    g.a = appointed(group, rank, r->clique->place, g.nccl);
-    st = oriel_appoint_call(&g.a, oriel_register_wanted(r, r->clique_key), &due);
+    g.nccl = r->group->nccl;
+    g.a = appointed(group, rank, r->group->place, g.nccl);
+    st = oriel_appoint_call(&g.a, oriel_register_wanted(r, r->shown_to), &due);
     if (st != ORIEL_OK || !due)
         return st;
     oriel_cuda_enter(r->gpu);

@@ -293,7 +293,7 @@ void oriel_nccl_look(oriel_comm *comm)
     for (int i = nccl->revoked; i < nccl->links.n; i++) {
         int done;
 
-        /* Whoever holds it sees the revocation, and leaves. */
+        /* The thread that holds it sees the revocation, and leaves. */
         if (pthread_mutex_trylock(&nccl->links.links[i].lock) != 0)
             return;
         done = look_at_link(comm, nccl, i);
@@ -381,7 +381,7 @@ oriel_status oriel_nccl_enter(oriel_comm *comm, int rank, nccl_comm *nccl_p)
     link = &nccl->links.links[local_of(comm, rank)];
     st = take_link(comm, link);
     if (st == ORIEL_OK)
-        st = check_use(comm, nccl); /* whoever had it may have failed */
+        st = check_use(comm, nccl); /* the thread that had it may have failed */
     else
         return st;
     if (st != ORIEL_OK)

@@ -66,7 +66,7 @@ static struct oriel_rounds *rounds_of(const oriel_comm *comm)
     return devices->nccl != NULL ? devices->nccl->rounds : NULL;
 }
 
-/* No round will begin, and who is in one gives up. */
+/* No round will begin, and a process that is in one gives up. */
 static int is_over(void *arg)
 {
     oriel_comm *comm = arg;
@@ -119,7 +119,7 @@ static enum vote vote_of(const oriel_comm *comm, int process, uint32_t number)
 
 /* ---- the lead ----------------------------------------------------------------------------- */
 
-/* All who have withdrawn a buffer wait until the others know. */
+/* A rank that has withdrawn a buffer waits until the others know. */
 static int is_gone(const oriel_comm *comm, int rank, const heap_offer *offer)
 {
     const heap_export *shown = shown_of(comm, rank, (int)offer->number - 1);
@@ -486,7 +486,7 @@ int oriel_rounds_step(oriel_comm *comm)
     return follow(comm, rounds, ends) | moved;
 }
 
-/* Whoever is ready is waited for by all who are, once the lead has decided. */
+/* Processes that are ready wait for each other, once the lead has decided. */
 int oriel_rounds_may_end(oriel_comm *comm)
 {
     struct oriel_rounds *rounds = rounds_of(comm);

@@ -145,8 +145,8 @@ typedef struct nccl_library {
  * libnccl.so.2. A failure is a sentence: none, too old. */
 oriel_status oriel_nccl_open(const nccl_library **nccl_p);
 
-/* The version of an NCCL that is loaded already; 0: none is. Loads nothing: whoever needs one
- * first may choose. */
+/* The version of an NCCL that is loaded already; 0: none is. Loads nothing: the library that
+ * needs one first may choose. */
 int oriel_nccl_loaded(void);
 
 /* With nothing decided. */

@@ -156,7 +156,7 @@ oriel_status oriel_nccl_links_open(const oriel_nccl_plan *plan, const oriel_gpu 
 
 /* ---- closing ------------------------------------------------------------------------------ */
 
-/* NCCL may take its time, or never come back; so a thread goes there. Whoever leaves last
+/* NCCL may take its time, or never come back; so a thread goes there. The one that leaves last
  * frees this. */
 struct closing {
     oriel_nccl_links links;

@@ -1,7 +1,7 @@
 /* A person's kernel on a stream. Where all members have mapped the callers' buffers it works
  * on those; otherwise on copies in the ranks' arenas, which all have mapped. That is decided
  * on the devices, in every execution. On the stream, in this order:
- *   oriel_kernel_begin: a meeting of all who ask for the same, which fills the frame
+ *   oriel_kernel_begin: a meeting of all members, which ask for the same, which fills the frame
  *   the kernel, which copies operands in and results out if need be
  *   oriel_kernel_end: a meeting, after which nobody touches the buffers; results are poisoned
  *   if anybody failed

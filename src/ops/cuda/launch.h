@@ -68,7 +68,7 @@ size_t oriel_kernel_on_lay_out(oriel_kernel_call *call);
 oriel_status oriel_op_on_prepare(oriel_group *group, int rank, oriel_kernel_call *call);
 oriel_status oriel_op_on_launch(oriel_group *group, int rank, oriel_kernel_call *call,
                                 void *stream);
-/* In the rank's context: a meeting of all who have come to `step` of the same call (see
+/* In the rank's context: a meeting of all members at `step` of the same call (see
  * core/device/device.h); and what poisons a result if the rank has failed by then. */
 oriel_status oriel_launch_step(oriel_group *group, int rank, oriel_kernel_call *call, int step,
                                void *stream);

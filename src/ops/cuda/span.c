@@ -91,7 +91,7 @@ static oriel_status judge(oriel_span *span)
 
 /* ---- the call ------------------------------------------------------------------------------- */
 
-/* Found once for a group, by whoever comes first. */
+/* Found once for a group, by the member that comes first. */
 static oriel_status find_line(oriel_span *span)
 {
     oriel_group *group = span->group;

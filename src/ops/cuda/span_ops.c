@@ -358,7 +358,7 @@ static oriel_status pick(oriel_span *span, device_pick *rows)
                               DEVICE_THREADS, 0, params, span->stream);
 }
 
-/* The host does not know who has how much for whom, so everybody's rows go everywhere, piece by
+/* The host does not know how much a member has for another, so all rows go everywhere, piece by
  * piece, and each member takes what is its own. */
 static oriel_status ragged_all_to_all(oriel_span *span)
 {

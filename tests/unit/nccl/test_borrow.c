@@ -280,7 +280,7 @@ static void goes_without(const char *nccl)
         int number = (int)(places[r].window >> DEVICE_WINDOW_SHIFT) - 1;
 
         assert_int_equal(counts_of(r).refused, 1);
-        assert_int_equal(ranks[r].exports[number].clique, 0);
+        assert_int_equal(ranks[r].exports[number].group, 0);
         assert_int_equal(ranks[r].exports[number].state, WANTED);
     }
 }

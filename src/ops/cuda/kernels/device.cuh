@@ -173,7 +173,7 @@ struct meeting {
     char *recv[DEVICE_RANKS];
     char *stage[DEVICE_RANKS];      /* of the same CTA */
     speaker speakers[DEVICE_RANKS]; /* here, since the loops want the registers */
-    uint32_t way;
+    uint32_t mode;
     bool direct;
     bool odd; /* some address is no multiple of 16 */
 };
@@ -224,12 +224,12 @@ DEVICE bool has_windows(const device_call &c)
     return (c.flags & DEVICE_DIRECT) && !all_plain(c);
 }
 
-enum { WAY_OPEN, WAY_DIRECT, WAY_STAGED };
+enum { MODE_OPEN, MODE_DIRECT, MODE_STAGED };
 
 /* Whether all members can reach what this rank has to show. Buffers become ready at any
  * time, but all CTAs of a rank must say the same: they divide the work otherwise when it is
  * direct, so what one leaves to the others would be done by nobody. The first of them to
- * come decides; end_items() opens the way again. */
+ * come decides; end_items() opens it again. */
 DEVICE bool reachable(const device_call &c, meeting &m)
 {
     if (!has_windows(c))
@@ -237,13 +237,13 @@ DEVICE bool reachable(const device_call &c, meeting &m)
     if (THREAD == 0) {
         bool send = !(c.flags & DEVICE_SHOWS_SEND) || is_ready(c, c.send_window, c.send_generation);
         bool recv = !(c.flags & DEVICE_SHOWS_RECV) || is_ready(c, c.recv_window, c.recv_generation);
-        uint32_t mine = send && recv ? WAY_DIRECT : WAY_STAGED;
-        uint32_t first = swap_if(&own_table(c)->way, WAY_OPEN, mine);
+        uint32_t mine = send && recv ? MODE_DIRECT : MODE_STAGED;
+        uint32_t first = swap_if(&own_table(c)->mode, MODE_OPEN, mine);
 
-        m.way = first == WAY_OPEN ? mine : first;
+        m.mode = first == MODE_OPEN ? mine : first;
     }
     __syncthreads();
-    return m.way == WAY_DIRECT;
+    return m.mode == MODE_DIRECT;
 }
 
 /* An address of `member`, as it wrote it. */
@@ -389,7 +389,7 @@ DEVICE uint32_t sync(const device_call &c, meeting &m)
 }
 
 /* After a failure: lets the others go, and waits until they have let go of this rank's
- * buffers, as those do who saw it come. */
+ * buffers, as ranks do that saw it come. */
 SLOW void withdraw(const device_call &c, const meeting &m)
 {
     if (speaks(c)) {

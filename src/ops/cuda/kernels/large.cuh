@@ -1,6 +1,6 @@
-/* Large calls, in one of two ways.
+/* Large calls, in one of two modes.
  *
- * Direct: each byte is read once and written once for each who gets it: a member reduces
+ * Direct: each byte is read once and written once for each member that gets it: a member reduces
  * or forwards one of n tiles, for all. Multiprocessors are not equally fast, so a rank's
  * warps take items from a common count, the first of each apart. That is right though each
  * CTA meets its fellows alone: once they have come, so have their ranks' buffers, and a
@@ -10,7 +10,7 @@
  * is `tile` bytes of every block where each member sends another block to each, otherwise
  * n tiles; CTA k of every member takes each G-th, from k on.
  *
- * All CTAs of all members go the same way: those of a rank see to it (reachable()), and
+ * All CTAs of all members have the same mode: those of a rank see to it (reachable()), and
  * each then hears the same of every member. */
 #ifndef ORIEL_OPS_CUDA_KERNELS_LARGE_CUH
 #define ORIEL_OPS_CUDA_KERNELS_LARGE_CUH
@@ -40,7 +40,7 @@ DEVICE range clip(const device_call &c, uint64_t at, uint32_t bytes)
     for (uint64_t at = (uint64_t)CTA * strip_bytes(c); at < c.block;                               \
          at += (uint64_t)gridDim.x * strip_bytes(c))
 
-/* Who works together on a range: a CTA or a warp. */
+/* The threads that work together on a range: a CTA or a warp. */
 struct lanes {
     uint32_t first, step;
 };
@@ -79,18 +79,18 @@ DEVICE uint32_t next_item(const device_call &c, uint64_t items)
     return gridDim.x * DEVICE_WARPS + atomicAdd(&own_table(c)->taken, 1);
 }
 
-/* The last of all CTAs sets the counts back, and opens the way. All threads, in every call
- * that did not fail, whichever way it went. */
+/* The last of all CTAs sets the counts back, and opens the mode. All threads, in every call
+ * that did not fail, whichever mode it had. */
 DEVICE void end_items(const device_call &c, uint64_t items)
 {
     if (!shares_items(items) && !has_windows(c))
         return;
     __syncthreads();
-    /* One who does not speak: nobody waits for the answer. */
+    /* A thread that does not speak: nobody waits for the answer. */
     if (THREAD == DEVICE_THREADS - 1 && atomicAdd(&own_table(c)->done, 1) == gridDim.x - 1) {
         own_table(c)->taken = 0;
         own_table(c)->done = 0;
-        own_table(c)->way = WAY_OPEN;
+        own_table(c)->mode = MODE_OPEN;
     }
 }
 
@@ -357,7 +357,7 @@ DEVICE sum_of sum_at(const device_call &c, const meeting &m, uint64_t at, range 
                : sum_of{m.stage, staged, c.n, c.n, m.stage, c.stage + staged};
 }
 
-/* Not inlined, since strips are the slower way. It holds no barrier, and must not: with
+/* Not inlined, since strips are the slower mode. It holds no barrier, and must not: with
  * the meetings inside, some warps' sums were not written (seen on an H200 with NVRTC 13.0,
  * reduce_scatter of f64 by 3 ranks). Why was not found: every barrier stands behind a
  * WARPSYNC.ALL in the machine code, and racecheck finds nothing in what is here. */

@@ -3,7 +3,7 @@
  * line to and one from each member; or, for more bytes, several times as much. Thread 0
  * exchanges a line with every member in every call, whatever it has to send.
  *
- * Slots are used in turn, two for each pair of ranks and CTA. Who writes a slot for the
+ * Slots are used in turn, two for each pair of ranks and CTA. A rank that writes a slot for the
  * second time has seen its peer's lines of the call between, which the peer sent after its
  * kernel of the call before had ended: the slot has been read. */
 #ifndef ORIEL_OPS_CUDA_KERNELS_SMALL_CUH
@@ -166,7 +166,7 @@ DEVICE bool has_line(const share &s, bool data, int l)
     return (data && piece_at(l) < s.left) || (l == 0 && THREAD == 0);
 }
 
-/* A rank that has failed sends no more: it may not have heard its peers, who may still read
+/* A rank that has failed sends no more: it may not have heard its peers, which may still read
  * what it would overwrite, or compare what it asked for with what it asks for now. The error
  * is looked at last, so that other loads do not wait for its. */
 template <int L> DEVICE void small_send(const device_call &c, const share &s, uint32_t error)
