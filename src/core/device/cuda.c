@@ -107,6 +107,7 @@ int oriel_cuda_buffer_import(oriel_comm *comm, int rank, int number, uint32_t ge
     heap_export *shown = shown_of(comm, rank, number);
 
     import->generation = generation;
+    oriel_cuda_memory_close(&import->memory);
     if (map_window(comm, rank, number, &import->memory) == ORIEL_OK)
         atomic_fetch_add(&shown->mapped, 1);
     else

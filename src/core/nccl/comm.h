@@ -28,8 +28,8 @@ struct oriel_nccl {
     int revoked;         /* so many links have ended what they had on the GPUs */
     double trouble_at;   /* when NCCL first spoke of it; 0: never */
     struct oriel_rounds *rounds;          /* of the registrar: see register.c */
-    oriel_nccl_stream *streams;           /* per local rank; NULL: the fabric has none */
-    char no_calls[200];                   /* why they cannot be used; "": they can */
+    oriel_nccl_stream *streams;           /* per local rank; NULL: not yet, or `no_calls` */
+    char no_calls[200];                   /* why there is no all_reduce via NCCL; "": there is */
     oriel_cuda_memory kept[DEVICE_RANKS]; /* closed when the communicators have ended */
 };
 
@@ -55,7 +55,17 @@ int oriel_rounds_step(oriel_comm *comm);
 int oriel_rounds_may_end(oriel_comm *comm);
 void oriel_rounds_close(struct oriel_nccl *nccl, int deregister);
 
-/* Collective over processes, bounded (streams.c): `no_calls` says why there are none. */
+/* ---- NCCL's own calls (streams.c) ----------------------------------------------------------- */
+
+/* Whether one could be ended that hangs. */
+oriel_status oriel_nccl_check_calls(const nccl_library *nccl);
+/* Collective over processes, bounded: makes the streams, and has `calls` make the first calls
+ * while it holds all communicators. */
+oriel_status oriel_nccl_first_calls(oriel_comm *comm, oriel_status (*calls)(oriel_comm *comm));
+/* For `calls`: starts one on each local rank and waits until all have ended on the GPUs. */
+oriel_status oriel_nccl_call_all(oriel_comm *comm, oriel_nccl_call call, void *arg,
+                                 const char *what);
+/* The same for all_reduce via NCCL; `no_calls` says why there is none. */
 oriel_status oriel_nccl_streams_open(oriel_comm *comm);
 /* Local, before the communicators go. */
 void oriel_nccl_streams_close(struct oriel_nccl *nccl);

@@ -54,7 +54,6 @@ enum {
     NCCL_CONFIG_VERSION = 22800,
     NCCL_SHARES_GPU = 23000,      /* ranks may share one */
     NCCL_SIZES_DIFFER = 23000,    /* of what ranks register as one window */
-    NCCL_HOST_POINTERS = 22902,   /* a window's addresses can be asked for on the host */
     NCCL_BOUNDED_BARRIER = 23000, /* in kernels */
     NCCL_SUCCESS = 0,
     NCCL_IN_PROGRESS = 7,
@@ -67,7 +66,6 @@ enum {
     NCCL_PROD = 1,
     NCCL_MAX = 2,
     NCCL_MIN = 3,
-    NCCL_MEAN = 4,
     NCCL_INT8 = 0,
     NCCL_UINT8 = 1,
     NCCL_INT32 = 2,
@@ -108,15 +106,6 @@ enum {
       (void *to, size_t count, int dtype, int peer, nccl_comm comm, cu_stream stream))             \
     X(all_reduce, ncclAllReduce,                                                                   \
       (const void *send, void *recv, size_t count, int dtype, int op, nccl_comm comm,              \
-       cu_stream stream))                                                                          \
-    X(reduce_scatter, ncclReduceScatter,                                                           \
-      (const void *send, void *recv, size_t recv_count, int dtype, int op, nccl_comm comm,         \
-       cu_stream stream))                                                                          \
-    X(all_gather, ncclAllGather,                                                                   \
-      (const void *send, void *recv, size_t send_count, int dtype, nccl_comm comm,                 \
-       cu_stream stream))                                                                          \
-    X(broadcast, ncclBroadcast,                                                                    \
-      (const void *send, void *recv, size_t count, int dtype, int root, nccl_comm comm,            \
        cu_stream stream))
 
 #define NCCL_LATER_CALLS(X)                                                                        \

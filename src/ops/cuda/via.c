@@ -46,9 +46,9 @@ static oriel_status missing(oriel_via via, const char *why)
 
 static const char *nccl_missing(const oriel_comm *comm)
 {
-    const struct oriel_nccl *nccl = ((const oriel_devices *)comm->devices)->nccl;
+    const struct oriel_nccl *nccl = comm->devices->nccl;
 
-    if (nccl == NULL || nccl->streams == NULL)
+    if (!oriel_nccl_has_windows(comm))
         return "this comm has no NCCL communicator; set ORIEL_FABRIC=nccl on all processes before "
                "they start";
     return nccl->no_calls[0] != '\0' ? nccl->no_calls : NULL;
@@ -182,8 +182,7 @@ static oriel_status start_nccl(const oriel_group *group, int rank, const oriel_o
 static oriel_status fork_nccl(const oriel_group *group, int rank, const oriel_op *op, void *stream)
 {
     const oriel_comm *comm = group->comm;
-    const struct oriel_nccl *nccl = ((const oriel_devices *)comm->devices)->nccl;
-    const oriel_nccl_stream *own = &nccl->streams[rank - comm->first_rank];
+    const oriel_nccl_stream *own = &comm->devices->nccl->streams[rank - comm->first_rank];
     oriel_status st = oriel_cuda_check(oriel_cu->event_record(own->fork, stream), "an event");
 
     if (st == ORIEL_OK)

@@ -113,7 +113,6 @@ SAME(NCCL_SUM, ncclSum);
 SAME(NCCL_PROD, ncclProd);
 SAME(NCCL_MAX, ncclMax);
 SAME(NCCL_MIN, ncclMin);
-SAME(NCCL_MEAN, ncclAvg);
 SAME(NCCL_INT8, ncclInt8);
 SAME(NCCL_UINT8, ncclUint8);
 SAME(NCCL_INT32, ncclInt32);
