@@ -1,5 +1,7 @@
-/* What is tried out here: further vias of an all-reduce, and kernels between machines. None of it
- * runs unless a caller names it (via=, ORIEL_MULTICAST, ORIEL_GIN); each file says at its head
+/* What is tried out here: further vias of an all-reduce, and kernels between machines. No call
+ * takes it unless its caller names it (via=, ORIEL_MULTICAST, ORIEL_GIN). What is collective is set
+ * up with the comm: with ORIEL_FABRIC=nccl also what `lsa` and `sym_multimem` need, and a failure
+ * there is a reason that those are missing, no failure of the comm. Each file says at its head
  * what it has run on. Core opens and closes it by oriel_experimental_hook and knows no more; ops
  * ask it by the headers beside this one. */
 #ifndef ORIEL_EXPERIMENTAL_EXPERIMENTAL_H

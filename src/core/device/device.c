@@ -20,19 +20,13 @@ _Static_assert(sizeof(device_report) <= REPORT_BYTES, "a report has a place of i
 
 enum { UUID_BYTES = sizeof(((device_card *)0)->gpu) };
 
-/* Ranks of the world on a GPU. */
-static int ranks_on(const oriel_comm *comm, const void *uuid)
+int oriel_ranks_on(const oriel_comm *comm, const void *uuid)
 {
     int n = 0;
 
     for (int r = 0; r < comm->size; r++)
         n += memcmp(oriel_device_card(&comm->heap, r)->gpu, uuid, UUID_BYTES) == 0;
     return n;
-}
-
-static int fellows(const oriel_comm *comm, int rank)
-{
-    return ranks_on(comm, oriel_device_card(&comm->heap, rank)->gpu);
 }
 
 /* What a GPU's ranks take when nothing is asked for: one CTA on each multiprocessor, so that two
@@ -53,7 +47,7 @@ static int count_ctas(const oriel_comm *comm, enum oriel_option_id option, int m
 
     for (int r = 0; r < comm->size; r++) {
         int sms = oriel_device_card(&comm->heap, r)->sms;
-        int ranks = fellows(comm, r);
+        int ranks = oriel_ranks_on(comm, oriel_device_card(&comm->heap, r)->gpu);
         int all = asked == 0 ? default_ctas(sms, ranks) : asked < most * sms ? asked : most * sms;
 
         ctas = all / ranks < ctas ? all / ranks : ctas;
@@ -294,7 +288,7 @@ static oriel_status take_room(oriel_comm *comm)
     for (int i = 0; i < devices->num_gpus && st == ORIEL_OK; i++) {
         oriel_gpu *gpu = &devices->gpus[i];
 
-        st = oriel_room_take(gpu, devices->ctas * ranks_on(comm, gpu->uuid.bytes));
+        st = oriel_room_take(gpu, devices->ctas * oriel_ranks_on(comm, gpu->uuid.bytes));
     }
     return st;
 }
@@ -314,7 +308,7 @@ oriel_status oriel_devices_connect(oriel_comm *comm)
     devices->kernel_ctas = count_ctas(comm, ORIEL_OPT_GPU_KERNEL_CTAS, 1);
     devices->stage_bytes =
         (uint32_t)(oriel_config_number(ORIEL_OPT_GPU_STAGE) / 2 / devices->ctas) / 256 * 256;
-    devices->one_gpu = fellows(comm, 0) == comm->size;
+    devices->one_gpu = oriel_ranks_on(comm, oriel_device_card(&comm->heap, 0)->gpu) == comm->size;
     st = take_room(comm);
     for (int r = 0; r < comm->size && st == ORIEL_OK; r++)
         st = check_reach(comm, r);

@@ -154,6 +154,8 @@ typedef struct oriel_device_hook {
 } oriel_device_hook;
 extern const oriel_device_hook oriel_experimental_hook;
 
+/* Ranks of the world on the GPU with this UUID. */
+int oriel_ranks_on(const oriel_comm *comm, const void *uuid);
 /* Local: what a comm may have on a GPU at a time, such that kernels of all comms of this
  * process fit together; or that it does not fit. */
 oriel_status oriel_room_take(oriel_gpu *gpu, int ctas);

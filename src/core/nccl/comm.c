@@ -53,22 +53,26 @@ void oriel_nccl_break(struct oriel_nccl *nccl)
 
 /* ---- one at a time ------------------------------------------------------------------------ */
 
+static void leave_first(struct oriel_nccl *nccl, int n)
+{
+    while (n-- > 0)
+        pthread_mutex_unlock(&nccl->links.links[n].lock);
+}
+
 int oriel_nccl_try_all(struct oriel_nccl *nccl)
 {
     for (int i = 0; i < nccl->links.n; i++) {
-        if (pthread_mutex_trylock(&nccl->links.links[i].lock) == 0)
-            continue;
-        while (i-- > 0)
-            pthread_mutex_unlock(&nccl->links.links[i].lock);
-        return 0;
+        if (pthread_mutex_trylock(&nccl->links.links[i].lock) != 0) {
+            leave_first(nccl, i);
+            return 0;
+        }
     }
     return 1;
 }
 
 void oriel_nccl_leave_all(struct oriel_nccl *nccl)
 {
-    for (int i = 0; i < nccl->links.n; i++)
-        pthread_mutex_unlock(&nccl->links.links[i].lock);
+    leave_first(nccl, nccl->links.n);
 }
 
 /* ---- connecting --------------------------------------------------------------------------- */
@@ -81,12 +85,10 @@ static int share_ctas(const oriel_comm *comm)
     int shared = 0;
 
     for (int r = 0; r < comm->size; r++) {
-        int fellows = 1;
-        int each;
+        const device_card *card = oriel_device_card(&comm->heap, r);
+        int fellows = oriel_ranks_on(comm, card->gpu);
+        int each = card->sms * 10 / 11 / fellows;
 
-        for (int k = 0; k < comm->size; k++)
-            fellows += k != r && oriel_device_shared(&comm->heap, r, k);
-        each = oriel_device_card(&comm->heap, r)->sms * 10 / 11 / fellows;
         least = each < least ? each : least;
         shared |= fellows > 1;
     }
@@ -361,11 +363,10 @@ oriel_status oriel_nccl_enter_all(oriel_comm *comm)
     for (int i = 0; i < nccl->links.n; i++) {
         oriel_status st = take_link(comm, &nccl->links.links[i]);
 
-        if (st == ORIEL_OK)
-            continue;
-        while (i-- > 0)
-            pthread_mutex_unlock(&nccl->links.links[i].lock);
-        return st;
+        if (st != ORIEL_OK) {
+            leave_first(nccl, i);
+            return st;
+        }
     }
     return ORIEL_OK;
 }
@@ -414,8 +415,7 @@ oriel_status oriel_nccl_leave(oriel_comm *comm, int rank, nccl_result result, co
     return st;
 }
 
-/* ---- the fabric --------------------------------------------------------------------------------
- */
+/* ---- the fabric ----------------------------------------------------------------------------- */
 
 static oriel_status heap_create(const oriel_gpu *gpu, size_t bytes, oriel_cuda_memory *heap_p)
 {
