@@ -10,10 +10,8 @@ static oriel_op describe(enum oriel_kind kind, const void *send, void *recv, siz
 oriel_status oriel_all_reduce_on(oriel_group *group, int rank, const void *send, void *recv,
                                  size_t count, oriel_dtype dtype, oriel_redop op, void *stream)
 {
-    oriel_op call = describe(ORIEL_KIND_ALL_REDUCE, send, recv, count, dtype);
-
-    call.redop = op;
-    return oriel_launch(group, rank, &call, stream);
+    return oriel_all_reduce_via_on(group, rank, send, recv, count, dtype, op, ORIEL_VIA_AUTO,
+                                   stream);
 }
 
 oriel_status oriel_all_reduce_via_on(oriel_group *group, int rank, const void *send, void *recv,

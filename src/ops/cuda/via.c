@@ -142,20 +142,26 @@ oriel_status oriel_via_resolve(const oriel_group *group, int rank, oriel_op *op,
 
 /* ---- NCCL's own call ------------------------------------------------------------------------ */
 
+static nccl_result all_reduce(const nccl_library *nccl, nccl_comm link, const oriel_op *op,
+                              cu_stream stream)
+{
+    struct nccl_terms terms = {0};
+
+    nccl_terms_of(op->dtype, op->redop, &terms);
+    return nccl->all_reduce(op->send, op->recv, op->count * terms.parts, terms.dtype, terms.op,
+                            link, stream);
+}
+
 /* On XLA's communicator and its stream: nothing of NCCL's was made beforehand. */
 static oriel_status start_borrowed(const oriel_group *group, const oriel_op *op, nccl_comm lent,
                                    cu_stream stream)
 {
     const nccl_library *nccl;
-    struct nccl_terms terms = {0};
     oriel_status st = oriel_nccl_open(&nccl);
 
     if (st != ORIEL_OK)
         return st;
-    nccl_terms_of(op->dtype, op->redop, &terms);
-    return oriel_borrow_settle(group->comm, lent,
-                               nccl->all_reduce(op->send, op->recv, op->count * terms.parts,
-                                                terms.dtype, terms.op, lent, stream),
+    return oriel_borrow_settle(group->comm, lent, all_reduce(nccl, lent, op, stream),
                                "an all-reduce");
 }
 
@@ -163,17 +169,12 @@ static oriel_status start_nccl(const oriel_group *group, int rank, const oriel_o
                                cu_stream stream)
 {
     oriel_comm *comm = group->comm;
-    const nccl_library *nccl = oriel_nccl_calls(comm);
-    struct nccl_terms terms = {0};
     nccl_comm link;
     oriel_status st = oriel_nccl_enter(comm, rank, &link);
 
     if (st != ORIEL_OK)
         return st;
-    nccl_terms_of(op->dtype, op->redop, &terms);
-    return oriel_nccl_leave(comm, rank,
-                            nccl->all_reduce(op->send, op->recv, op->count * terms.parts,
-                                             terms.dtype, terms.op, link, stream),
+    return oriel_nccl_leave(comm, rank, all_reduce(oriel_nccl_calls(comm), link, op, stream),
                             "an all-reduce");
 }
 
