@@ -44,13 +44,6 @@ typedef struct oriel_device_fabric {
 } oriel_device_fabric;
 
 extern const oriel_device_fabric oriel_device_cuda; /* descriptors, on one machine */
-extern const oriel_device_fabric oriel_device_nccl; /* windows of NCCL's, on one machine */
-extern const oriel_device_fabric oriel_device_span; /* cuda on each machine, NCCL between them */
-/* The ordered list; NULL ends it. */
-extern const oriel_device_fabric *const oriel_device_fabrics[];
-
-/* Local: the fabric that ORIEL_FABRIC asks for in a world on so many machines. */
-oriel_status oriel_device_fabric_choose(int machines, const oriel_device_fabric **fabric_p);
 
 /* Slots of the cuda fabric, for those that are built on it. */
 void oriel_cuda_heap_close(const oriel_gpu *gpu, oriel_cuda_memory *heap);

@@ -110,4 +110,9 @@ int oriel_rounds_may_end(oriel_comm *comm);
  * is left to the end of the communicators. */
 void oriel_rounds_close(struct oriel_nccl *nccl, int deregister);
 
+/* ---- fabrics of device memory ----------------------------------------------------- */
+
+extern const oriel_device_fabric oriel_device_nccl; /* windows of NCCL's, on one machine */
+extern const oriel_device_fabric oriel_device_span; /* cuda on each machine, NCCL between them */
+
 #endif

@@ -18,7 +18,7 @@
 
 #include "base/config.h"
 #include "base/sys.h"
-#include "core/device/fabric.h"
+#include "core/start/fabrics.h"
 #include "core/machines/bridge.h"
 #include "core/start/bootstrap.h"
 #include "core/memory/arena.h"

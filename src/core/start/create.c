@@ -6,7 +6,7 @@
 #include "base/config.h"
 #include "base/log.h"
 #include "base/sys.h"
-#include "core/device/fabric.h"
+#include "core/start/fabrics.h"
 #include "core/machines/bridge.h"
 #include "core/memory/arena.h"
 #include "core/memory/window.h"

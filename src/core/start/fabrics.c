@@ -2,7 +2,8 @@
 #include <string.h>
 
 #include "base/config.h"
-#include "core/device/fabric.h"
+#include "core/nccl/comm.h"
+#include "core/start/fabrics.h"
 
 const oriel_device_fabric *const oriel_device_fabrics[] = {&oriel_device_cuda, &oriel_device_span,
                                                            &oriel_device_nccl, NULL};

@@ -9,7 +9,8 @@
 #include <string.h>
 
 #include "base/config.h"
-#include "core/device/fabric.h"
+#include "core/nccl/comm.h"
+#include "core/start/fabrics.h"
 
 static const oriel_device_fabric *chosen(const char *asked, int machines)
 {
