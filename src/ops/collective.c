@@ -4,7 +4,7 @@
 
 static oriel_status begin(oriel_group *group, int rank, const oriel_op *op, oriel_request *request)
 {
-    int index = group->seats[rank - group->comm->first_rank].index;
+    int index = group->members[rank - group->comm->first_rank].index;
 
     return oriel_request_begin(request, group, rank, index, NULL, op);
 }

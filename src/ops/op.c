@@ -49,7 +49,7 @@ static oriel_status check_member(const oriel_group *group, int rank)
         return oriel_fail(ORIEL_ERR_INVALID, "rank is %d; process %d holds ranks %d to %d", rank,
                           comm->process, comm->first_rank,
                           comm->first_rank + comm->local_ranks - 1);
-    if (group->seats[rank - comm->first_rank].index < 0)
+    if (group->members[rank - comm->first_rank].index < 0)
         return oriel_fail(ORIEL_ERR_INVALID, "rank %d is no member of the group", rank);
     return ORIEL_OK;
 }
@@ -158,7 +158,7 @@ oriel_status oriel_op_check_on(const oriel_group *group, int rank, const oriel_o
     if (op->kind == ORIEL_KIND_PERMUTE)
         st = check_pairs(op, group->n);
     return st == ORIEL_OK
-               ? check_buffers(op, group->n, group->seats[rank - group->comm->first_rank].index)
+               ? check_buffers(op, group->n, group->members[rank - group->comm->first_rank].index)
                : st;
 }
 

@@ -12,8 +12,8 @@ static heap_appointment *appointment_of(const oriel_appointed *a)
 
 int oriel_appoint_find(const oriel_heap *heap, uint64_t group)
 {
-    for (uint64_t i = 0; i < HEAP_CLIQUES; i++) {
-        int place = (int)((group + i) % HEAP_CLIQUES);
+    for (uint64_t i = 0; i < HEAP_APPOINTMENTS; i++) {
+        int place = (int)((group + i) % HEAP_APPOINTMENTS);
         uint64_t found = 0;
 
         if (atomic_compare_exchange_strong(&oriel_appointment(heap, place)->group, &found, group) ||

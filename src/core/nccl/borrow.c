@@ -260,7 +260,7 @@ static void bring(gathering *g, uint64_t site)
                                  HEAP_BROUGHT, g->brought);
 
     mine->site = site;
-    mine->seat = g->b->rank;
+    mine->member = g->b->rank;
     mine->num_brought = (uint32_t)n;
     for (int i = 0; i < n; i++)
         mine->brought[i] = (heap_brought){.window = g->brought[i].number,
@@ -287,8 +287,8 @@ static oriel_status compare(const gathering *g, uint32_t *n_p, uint64_t *done_p)
     for (int i = 0; i < g->a.group->n; i++) {
         const heap_attendance *member = oriel_attendance(&g->a, i);
 
-        if (member->seat < 0 || member->seat >= g->a.group->n)
-            return oriel_fail(ORIEL_ERR_UNSUPPORTED, "a rank on it is %d", member->seat);
+        if (member->member < 0 || member->member >= g->a.group->n)
+            return oriel_fail(ORIEL_ERR_UNSUPPORTED, "a rank on it is %d", member->member);
         if (member->site != first->site)
             return oriel_fail(ORIEL_ERR_MISMATCH, "ranks came to it in different calls");
         if (g->a.alone ? member->num_brought > n : member->num_brought < n)
@@ -298,7 +298,7 @@ static oriel_status compare(const gathering *g, uint32_t *n_p, uint64_t *done_p)
                 return oriel_fail(ORIEL_ERR_UNSUPPORTED,
                                   "lengths differ, which NCCL allows from 2.30 on");
         }
-        members |= 1ull << member->seat;
+        members |= 1ull << member->member;
         *done_p &= member->done;
     }
     if (members != (g->a.group->n < 64 ? (1ull << g->a.group->n) - 1 : ~0ull))
@@ -391,7 +391,7 @@ static oriel_status look_up(const gathering *g, uint32_t k, nccl_window window)
 
         if (rank == g->a.rank || k >= member->num_brought)
             continue;
-        st = address_of(g, window, member->seat, rank, &at);
+        st = address_of(g, window, member->member, rank, &at);
         if (st == ORIEL_OK)
             st = oriel_register_reach(g->comm, g->a.rank, rank, member->brought[k].window, at);
     }

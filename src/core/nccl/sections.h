@@ -31,7 +31,7 @@ typedef struct heap_offers {
 
 /* ---- appointments of groups: see appoint.h and borrow.c -------------------------------------- */
 
-enum { HEAP_CLIQUES = 64, HEAP_BROUGHT = 8 };
+enum { HEAP_APPOINTMENTS = 64, HEAP_BROUGHT = 8 };
 
 typedef struct heap_appointment {
     _Atomic uint64_t group; /* its hash; 0: free */
@@ -54,7 +54,7 @@ typedef struct heap_attendance {
     _Atomic uint64_t calls; /* so far */
     _Atomic uint32_t wants; /* so many things */
     /* Written before it comes, read while all are there. */
-    int32_t seat;         /* its rank on the communicator */
+    int32_t member;       /* its rank on the communicator */
     uint64_t site;        /* the call that it is in */
     uint64_t done;        /* bit for each window that it needs no more */
     uint32_t num_brought; /* of the following */
@@ -88,7 +88,7 @@ static inline heap_attendance *oriel_attendance_of(const oriel_heap *heap, int r
 {
     heap_attendance *all = heap->section[SECTION_ATTENDANCES];
 
-    return &all[rank * HEAP_CLIQUES + place];
+    return &all[rank * HEAP_APPOINTMENTS + place];
 }
 
 #endif

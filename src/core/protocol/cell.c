@@ -257,7 +257,7 @@ oriel_status oriel_cell_enter(const oriel_group *group, int rank, int index, con
     return st;
 }
 
-int oriel_cell_at_door(const oriel_comm *comm, const oriel_key *key)
+int oriel_cell_lock_holder(const oriel_comm *comm, const oriel_key *key)
 {
     const heap_bucket *bucket = bucket_of(&comm->heap, key, key_hash(key));
 

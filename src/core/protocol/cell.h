@@ -106,6 +106,6 @@ void oriel_cell_leave(const oriel_group *group, heap_cell *cell);
  * behind in a staged transfer; -1: none. A world rank. */
 int oriel_cell_missing(const oriel_group *group, const heap_cell *cell);
 /* Who is just entering or leaving where this key's cell is or would be; -1: nobody. */
-int oriel_cell_at_door(const oriel_comm *comm, const oriel_key *key);
+int oriel_cell_lock_holder(const oriel_comm *comm, const oriel_key *key);
 
 #endif

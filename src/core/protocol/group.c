@@ -35,7 +35,7 @@ static void group_free(oriel_group *group)
     oriel_sys_now->release(group->ranks);
     oriel_sys_now->release(group->procs);
     oriel_sys_now->release(group->sequence);
-    oriel_sys_now->release(group->seats);
+    oriel_sys_now->release(group->members);
     oriel_sys_now->release(group);
 }
 
@@ -91,7 +91,7 @@ static void find_seats(oriel_group *group)
     const oriel_comm *comm = group->comm;
 
     for (int k = 0; k < comm->local_ranks; k++)
-        group->seats[k].index = oriel_group_index(group, comm->first_rank + k);
+        group->members[k].index = oriel_group_index(group, comm->first_rank + k);
 }
 
 static oriel_facts facts_of(const oriel_group *group)
@@ -121,9 +121,9 @@ static oriel_group *group_new(oriel_comm *comm, const int *ranks, int n)
     group->ranks = oriel_sys_now->alloc((size_t)n * sizeof *ranks);
     group->procs = oriel_sys_now->alloc((size_t)n * sizeof *ranks);
     group->sequence = oriel_sys_now->alloc((size_t)comm->local_ranks * sizeof *group->sequence);
-    group->seats = oriel_sys_now->alloc((size_t)comm->local_ranks * sizeof *group->seats);
+    group->members = oriel_sys_now->alloc((size_t)comm->local_ranks * sizeof *group->members);
     if (group->ranks == NULL || group->procs == NULL || group->sequence == NULL ||
-        group->seats == NULL) {
+        group->members == NULL) {
         group_free(group);
         return NULL;
     }
@@ -226,7 +226,7 @@ void oriel_group_destroy(oriel_group *group)
     pthread_mutex_unlock(&group->comm->lock);
     /* A forked child has the object alone: its parent still sits there. */
     for (int k = 0; k < group->comm->local_ranks && group->comm->pid == getpid(); k++)
-        oriel_lane_stand(&group->seats[k], &group->comm->heap);
+        oriel_lane_leave(&group->members[k], &group->comm->heap);
     group_free(group);
 }
 

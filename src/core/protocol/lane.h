@@ -44,7 +44,7 @@ typedef struct heap_lane {
 enum lane_view { LANE_WAITING, LANE_FULL, LANE_REVOKED, LANE_MISMATCH };
 
 /* A member's own view of its group's lane; used by the rank's thread alone. */
-struct oriel_seat {
+struct oriel_member {
     heap_lane *lane; /* NULL: none */
     int owner;       /* rank whose pool it is of */
     int number;      /* in that pool */
@@ -72,9 +72,9 @@ typedef struct lane_scan {
 } lane_scan;
 
 /* Of a call that needs all members. */
-static inline lane_scan oriel_lane_all(const oriel_seat *seat)
+static inline lane_scan oriel_lane_all(const oriel_member *member)
 {
-    return (lane_scan){.end = (int)seat->n, .least = UINT64_MAX};
+    return (lane_scan){.end = (int)member->n, .least = UINT64_MAX};
 }
 
 /* Of a call that needs one (-1: none) and succeeds without the others. */
@@ -89,63 +89,64 @@ size_t oriel_lane_room_for(const oriel_heap *heap, int n);
  * clears it for `n` members. -1: none. */
 int oriel_lane_take(const oriel_heap *heap, int rank, int n);
 /* After the group's first call. */
-void oriel_lane_sit(oriel_seat *seat, const oriel_heap *heap, int owner, int number, int n);
+void oriel_lane_join(oriel_member *member, const oriel_heap *heap, int owner, int number, int n);
 /* The group goes: the last member gives the lane back. */
-void oriel_lane_stand(oriel_seat *seat, const oriel_heap *heap);
+void oriel_lane_leave(oriel_member *member, const oriel_heap *heap);
 
 /* Whether call `s` may be written, with a payload of so many bytes: everybody has read
  * the one whose place it takes. */
-int oriel_lane_free(oriel_seat *seat, uint64_t s, size_t bytes);
+int oriel_lane_free(oriel_member *member, uint64_t s, size_t bytes);
 /* Who has not read it yet, a position; -1: all have, or there is no lane. */
-int oriel_lane_behind(const oriel_seat *seat, uint64_t s, size_t bytes);
-static inline lane_slot *oriel_lane_slot(const oriel_seat *seat, uint64_t s, int index)
+int oriel_lane_behind(const oriel_member *member, uint64_t s, size_t bytes);
+static inline lane_slot *oriel_lane_slot(const oriel_member *member, uint64_t s, int index)
 {
-    char *slots = (char *)&seat->lane->member[seat->n];
+    char *slots = (char *)&member->lane->member[member->n];
     size_t at = (size_t)index * LANE_SLOTS + s % LANE_SLOTS;
 
     return (lane_slot *)(void *)(slots + at * HEAP_LANE_SLOT);
 }
 
 /* How many bulks a payload that is not small takes: one, half of them, or all. */
-static inline uint32_t oriel_lane_bulks(const oriel_seat *seat, size_t bytes)
+static inline uint32_t oriel_lane_bulks(const oriel_member *member, size_t bytes)
 {
-    if (bytes <= seat->bulk)
+    if (bytes <= member->bulk)
         return 1;
-    return bytes <= LANE_BULKS / 2 * seat->bulk ? LANE_BULKS / 2 : LANE_BULKS;
+    return bytes <= LANE_BULKS / 2 * member->bulk ? LANE_BULKS / 2 : LANE_BULKS;
 }
 
 /* Where the member at `index` keeps its payload of call `s`, if that has at most so many bytes.
  * Those that are not small and need not all of a bulk take turns in it: what others have read
  * lies in their caches and is slow to overwrite. */
-static inline char *oriel_lane_payload(const oriel_seat *seat, uint64_t s, int index, size_t bytes)
+static inline char *oriel_lane_payload(const oriel_member *member, uint64_t s, int index,
+                                       size_t bytes)
 {
-    uint32_t bulks = oriel_lane_bulks(seat, bytes);
-    size_t at = ((size_t)index * LANE_BULKS + s * bulks % LANE_BULKS) * seat->bulk;
+    uint32_t bulks = oriel_lane_bulks(member, bytes);
+    size_t at = ((size_t)index * LANE_BULKS + s * bulks % LANE_BULKS) * member->bulk;
     size_t step = oriel_round_up(bytes, HEAP_LINE);
 
     if (bytes <= LANE_SMALL)
-        return oriel_lane_slot(seat, s, index)->payload;
+        return oriel_lane_slot(member, s, index)->payload;
     if (bytes >= LANE_TURNS_FROM && bulks == 1)
-        at += s / LANE_BULKS % (seat->bulk / step) * step;
-    return (char *)oriel_lane_slot(seat, 0, (int)seat->n) + at;
+        at += s / LANE_BULKS % (member->bulk / step) * step;
+    return (char *)oriel_lane_slot(member, 0, (int)member->n) + at;
 }
 
 /* Arrives at `s`, payload of so many bytes in place. */
-void oriel_lane_arrive(oriel_seat *seat, uint64_t s, const oriel_record *record, size_t bytes);
+void oriel_lane_arrive(oriel_member *member, uint64_t s, const oriel_record *record, size_t bytes);
 /* After arriving: looks at the members from scan->at on and stays at who is missing
  * or differs. LANE_FULL: all who are needed are there. If those are all members, the
  * call is committed; ring the group, since only now is it sure that others see this
  * member's arrival. Who needs some alone rings when it arrives, and when it has
  * completed. */
-enum lane_view oriel_lane_look(oriel_seat *seat, uint64_t s, lane_scan *scan);
+enum lane_view oriel_lane_look(oriel_member *member, uint64_t s, lane_scan *scan);
 /* A member that has arrived at `s` with another record; -1: none. */
-int oriel_lane_differs(const oriel_seat *seat, uint64_t s);
+int oriel_lane_differs(const oriel_member *member, uint64_t s);
 /* After arriving: revokes `s` unless it is committed; returns whether it is revoked. */
-int oriel_lane_seal(oriel_seat *seat, uint64_t s);
+int oriel_lane_seal(oriel_member *member, uint64_t s);
 /* Call `s` has succeeded here and its payloads are read. Returns whether somebody
  * may wait to hear so: ring the group. */
-int oriel_lane_complete(oriel_seat *seat, uint64_t s);
+int oriel_lane_complete(oriel_member *member, uint64_t s);
 /* The record with which `index` arrived at `s`. */
-const oriel_record *oriel_lane_record(const oriel_seat *seat, uint64_t s, int index);
+const oriel_record *oriel_lane_record(const oriel_member *member, uint64_t s, int index);
 
 #endif

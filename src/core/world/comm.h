@@ -8,7 +8,7 @@
 
 enum { COMM_MAX_SEGMENTS = 256 };
 
-typedef struct oriel_seat oriel_seat;
+typedef struct oriel_member oriel_member;
 struct oriel_area;
 
 /* What is known of a group when it is made, and decides how its operations go: see
@@ -37,11 +37,11 @@ struct oriel_group {
     struct oriel_group *_Atomic here; /* those of this machine, if it spans: see span.c */
     int owned;                        /* freed with the comm, not by oriel_group_destroy */
     int *ranks;
-    int *procs;               /* distinct processes of the members */
-    oriel_facts facts;        /* what follows from the group for the choice of a mode */
-    uint64_t *sequence;       /* ordered calls so far, per local rank of this process */
-    struct oriel_seat *seats; /* per local rank: its place in the group's lane */
-    struct oriel_group *next; /* in comm->groups */
+    int *procs;                   /* distinct processes of the members */
+    oriel_facts facts;            /* what follows from the group for the choice of a mode */
+    uint64_t *sequence;           /* ordered calls so far, per local rank of this process */
+    struct oriel_member *members; /* per local rank: its place in the group's lane */
+    struct oriel_group *next;     /* in comm->groups */
 };
 
 typedef struct oriel_group_list {

@@ -226,7 +226,7 @@ static void describe_call(const oriel_group *group, int rank, const oriel_op *op
 {
     const oriel_comm *comm = group->comm;
     const oriel_devices *devices = comm->devices;
-    int index = group->seats[rank - comm->first_rank].index;
+    int index = group->members[rank - comm->first_rank].index;
     int alone = group->n == 1 && oriel_op_reduces(op);
     size_t size = oriel_dtype_size(op->dtype);
 

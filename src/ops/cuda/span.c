@@ -142,7 +142,7 @@ static oriel_status place(oriel_span *span)
     span->n = span->group->n;
     span->columns = span->group->each;
     span->rows = span->n / span->columns;
-    span->index = span->group->seats[span->rank - comm->first_rank].index;
+    span->index = span->group->members[span->rank - comm->first_rank].index;
     span->row = span->index / span->columns;
     span->column = span->index % span->columns;
     span->head = (char *)(uintptr_t)(span->self->heap.base + devices->arena_at + ROOM_AT);

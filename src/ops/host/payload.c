@@ -49,7 +49,7 @@ static size_t brings(const oriel_request *request)
 
 static char *payload_of(const oriel_request *request, int index)
 {
-    return oriel_lane_payload(request->seat, request->key.count, index, request->brings);
+    return oriel_lane_payload(request->member, request->key.count, index, request->brings);
 }
 
 /* Nobody reads the own block of what is scattered. */

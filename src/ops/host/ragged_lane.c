@@ -99,16 +99,17 @@ static inline struct shown *shown_by(const oriel_request *request, int index)
 {
     size_t most = most_bytes(request->group->n, request->ragged.slices);
 
-    return (struct shown *)(void *)oriel_lane_payload(
-        request->seat, request->key.count, index, most <= LANE_SMALL ? most : request->seat->bulk);
+    return (struct shown *)(void *)oriel_lane_payload(request->member, request->key.count, index,
+                                                      most <= LANE_SMALL ? most
+                                                                         : request->member->bulk);
 }
 
 /* Where its rows, or their address, are. */
 static inline char *rows_of(const oriel_request *request, int index, struct shown *shown)
 {
     if (shown->flags & ROWS_APART)
-        return oriel_lane_payload(request->seat, request->key.count, index,
-                                  (size_t)(shown->flags >> BULKS_AT) * request->seat->bulk);
+        return oriel_lane_payload(request->member, request->key.count, index,
+                                  (size_t)(shown->flags >> BULKS_AT) * request->member->bulk);
     return (char *)shown + head_bytes(request->group->n, request->ragged.slices);
 }
 
@@ -205,7 +206,7 @@ static uint32_t flags_for(const oriel_request *request, size_t bytes)
         return bytes <= one_place(request) - head ? SHOWS_ROWS : 0;
     if (bytes > most_rows(request))
         return 0;
-    return SHOWS_ROWS | ROWS_APART | oriel_lane_bulks(request->seat, bytes) << BULKS_AT;
+    return SHOWS_ROWS | ROWS_APART | oriel_lane_bulks(request->member, bytes) << BULKS_AT;
 }
 
 static void put(oriel_request *request)

@@ -72,7 +72,7 @@ oriel_status oriel_request_begin(oriel_request *request, const oriel_group *grou
     request->index = index;
     request->op = *op;
     request->state = REQUEST_ENTER;
-    request->seat = NULL;
+    request->member = NULL;
     request->brings = 0;
     request->scan.some = 0;
     request->rung = 0;
@@ -104,12 +104,12 @@ void oriel_request_order(oriel_request *request)
     uint64_t count = request->group->sequence[local]++;
 
     request->key = (oriel_key){.group = request->group->hash, .count = count};
-    request->seat = request->record.n > 1 ? &request->group->seats[local] : NULL;
-    request->state = count > 0 && request->seat != NULL ? REQUEST_QUEUE : REQUEST_ENTER;
+    request->member = request->record.n > 1 ? &request->group->members[local] : NULL;
+    request->state = count > 0 && request->member != NULL ? REQUEST_QUEUE : REQUEST_ENTER;
     request->brings = request->moves->brings(request);
     request->stream = 0;
     request->record.mode = ORIEL_MODE_LANE;
-    if (request->state == REQUEST_QUEUE && request->brings <= request->seat->small)
+    if (request->state == REQUEST_QUEUE && request->brings <= request->member->small)
         return;
     oriel_request_choose(request, count == 0 ? MEET_CELL : MEET_LANE);
     if (request->record.mode != ORIEL_MODE_LANE)
@@ -153,7 +153,7 @@ static void unpark(oriel_request *request)
 /* Whether the call has arrived in the lane: that place is to be given back. */
 static int has_slot(const oriel_request *request)
 {
-    return request->seat != NULL && request->seat->lane != NULL && request->key.count > 0;
+    return request->member != NULL && request->member->lane != NULL && request->key.count > 0;
 }
 
 static oriel_status succeed(oriel_request *request)
@@ -164,7 +164,7 @@ static oriel_status succeed(oriel_request *request)
         trace_as(request, TRACE_DONE);
     oriel_request_drop(request);
     if (has_slot(request) &&
-        (oriel_lane_complete(request->seat, request->key.count) || request->scan.some))
+        (oriel_lane_complete(request->member, request->key.count) || request->scan.some))
         oriel_group_ring(request->group);
     return ORIEL_OK;
 }
@@ -209,7 +209,7 @@ static oriel_status differ(oriel_request *request, int index)
 static oriel_status check_lane(oriel_request *request)
 {
     int index = has_slot(request) && request->state != REQUEST_QUEUE
-                    ? oriel_lane_differs(request->seat, request->key.count)
+                    ? oriel_lane_differs(request->member, request->key.count)
                     : -1;
 
     if (index < 0 || (request->cell != NULL && !oriel_cell_revoke(request->cell)))
@@ -228,7 +228,7 @@ static oriel_status check_limits(oriel_request *request)
     /* Committed meanwhile: the next step succeeds. */
     if (request->state > REQUEST_ENTER && !oriel_cell_revoke(request->cell))
         return ORIEL_IN_PROGRESS;
-    if (request->state == REQUEST_LANE && !oriel_lane_seal(request->seat, request->key.count))
+    if (request->state == REQUEST_LANE && !oriel_lane_seal(request->member, request->key.count))
         return ORIEL_IN_PROGRESS;
     oriel_verdict_abort(request, why);
     oriel_group_ring(request->group);
@@ -265,19 +265,19 @@ static void begin_scan(oriel_request *request)
  * another call finds out. It waits for the others in its cell. */
 static oriel_status queue(oriel_request *request)
 {
-    oriel_seat *seat = request->seat;
+    oriel_member *member = request->member;
     uint64_t count = request->key.count;
 
     if (oriel_comm_aborted(request->comm))
         return revoked(request);
-    if (!seat->settled ||
-        (seat->lane != NULL && (!oriel_lane_free(seat, count, request->brings) ||
-                                count != seat->arrived + 1))) /* a started one comes first */
+    if (!member->settled ||
+        (member->lane != NULL && (!oriel_lane_free(member, count, request->brings) ||
+                                  count != member->arrived + 1))) /* a started one comes first */
         return idle(request);
     if (request->trace != NULL)
         atomic_store_explicit(&request->trace->state, TRACE_ARRIVED, memory_order_relaxed);
     request->state = REQUEST_ENTER;
-    if (seat->lane == NULL) {
+    if (member->lane == NULL) {
         oriel_request_choose(request, MEET_CELL);
         return ORIEL_OK;
     }
@@ -286,7 +286,7 @@ static oriel_status queue(oriel_request *request)
         begin_scan(request);
         request->state = REQUEST_LANE;
     }
-    oriel_lane_arrive(seat, count, &request->record, request->brings);
+    oriel_lane_arrive(member, count, &request->record, request->brings);
     return ORIEL_OK;
 }
 
@@ -304,7 +304,7 @@ static enum lane_view look(oriel_request *request)
 {
     int yields = request->comm->oversubscribed;
     int looks = yields ? FIRST_YIELDS : FIRST_LOOKS;
-    enum lane_view view = oriel_lane_look(request->seat, request->key.count, &request->scan);
+    enum lane_view view = oriel_lane_look(request->member, request->key.count, &request->scan);
 
     if (request->trace != NULL) /* it has looked before, or does not block */
         looks = 0;
@@ -312,7 +312,7 @@ static enum lane_view look(oriel_request *request)
         ring_once(request);
     for (int i = 0; view == LANE_WAITING && i < looks; i++) {
         oriel_relax(yields);
-        view = oriel_lane_look(request->seat, request->key.count, &request->scan);
+        view = oriel_lane_look(request->member, request->key.count, &request->scan);
     }
     if (view != LANE_FULL)
         ring_once(request);
@@ -401,7 +401,7 @@ static oriel_status wait_arrivals(oriel_request *request)
         return revoked(request);
     if (seen.arrived < request->record.n)
         return idle(request);
-    index = has_slot(request) ? oriel_lane_differs(request->seat, request->key.count) : -1;
+    index = has_slot(request) ? oriel_lane_differs(request->member, request->key.count) : -1;
     if (index >= 0) {
         oriel_cell_revoke(request->cell);
         return differ(request, index);
@@ -416,10 +416,10 @@ static void settle(const oriel_request *request)
     const heap_cell *cell = request->cell;
 
     if (cell->lane >= 0)
-        oriel_lane_sit(request->seat, &request->comm->heap, cell->owner, cell->lane,
-                       request->group->n);
-    request->seat->small = oriel_choose_small(&request->group->facts);
-    request->seat->settled = 1;
+        oriel_lane_join(request->member, &request->comm->heap, cell->owner, cell->lane,
+                        request->group->n);
+    request->member->small = oriel_choose_small(&request->group->facts);
+    request->member->settled = 1;
 }
 
 static oriel_status transfer(oriel_request *request)
@@ -430,7 +430,7 @@ static oriel_status transfer(oriel_request *request)
         return idle(request);
     if (st != ORIEL_OK)
         return revoked(request);
-    if (request->seat != NULL && !request->seat->settled)
+    if (request->member != NULL && !request->member->settled)
         settle(request);
     oriel_cell_leave(request->group, request->cell);
     return succeed(request);

@@ -64,8 +64,8 @@ struct oriel_request {
     oriel_op op;
     oriel_record record;
     oriel_key key;
-    oriel_seat *seat; /* ordered calls: the rank's place in the lane; NULL: none to look for */
-    size_t brings;    /* ordered calls: bytes of payload in the lane */
+    oriel_member *member; /* ordered calls: the rank's place in the lane; NULL: none to look for */
+    size_t brings;        /* ordered calls: bytes of payload in the lane */
     lane_scan scan;
     int rung; /* the group has been rung for the arrival */
 

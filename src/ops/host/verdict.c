@@ -19,11 +19,11 @@ static int missing_rank(const oriel_request *request)
     if (request->cell != NULL)
         return oriel_cell_missing(group, request->cell);
     if (request->state == REQUEST_ENTER)
-        return oriel_cell_at_door(request->comm, &request->key);
+        return oriel_cell_lock_holder(request->comm, &request->key);
     if (request->state == REQUEST_LANE && request->scan.at < request->scan.end)
         index = request->scan.at;
     if (request->state == REQUEST_QUEUE)
-        index = oriel_lane_behind(request->seat, request->key.count, request->brings);
+        index = oriel_lane_behind(request->member, request->key.count, request->brings);
     return index >= 0 ? group->ranks[index] : -1;
 }
 
@@ -185,7 +185,7 @@ void oriel_verdict_mismatch(const oriel_group *group, const heap_cell *cell)
 
 void oriel_verdict_differ(const oriel_request *request, int index)
 {
-    const oriel_record *theirs = oriel_lane_record(request->seat, request->key.count, index);
+    const oriel_record *theirs = oriel_lane_record(request->member, request->key.count, index);
     oriel_comm *comm = request->comm;
     int rank = request->group->ranks[index];
     char text[128];

@@ -262,13 +262,13 @@ static void revoked_the_comm_says_so(void **state)
 static void groups_have_places_of_their_own(void **state)
 {
     oriel_comm *comm = ranks_comm(RANKS, 30.0, NULL);
-    int seen[HEAP_CLIQUES] = {0};
+    int seen[HEAP_APPOINTMENTS] = {0};
 
     (void)state;
-    for (uint64_t group = 1; group <= HEAP_CLIQUES; group++) {
+    for (uint64_t group = 1; group <= HEAP_APPOINTMENTS; group++) {
         int place = oriel_appoint_find(&comm->heap, group * 1000);
 
-        assert_in_range(place, 0, HEAP_CLIQUES - 1);
+        assert_in_range(place, 0, HEAP_APPOINTMENTS - 1);
         assert_int_equal(seen[place]++, 0);
         assert_int_equal(oriel_appoint_find(&comm->heap, group * 1000), place);
     }

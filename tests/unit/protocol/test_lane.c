@@ -22,19 +22,19 @@ enum { RANKS = 3, CALLS = 2000, DEEP = LANE_SLOTS };
 static const oriel_record record = {.bytes = 8, .n = RANKS, .kind = ORIEL_KIND_BARRIER};
 
 static oriel_comm *comm;
-static oriel_seat seats[RANKS];
+static oriel_member members[RANKS];
 
 static void sit(void)
 {
     int number;
 
     for (int i = 0; i < RANKS; i++) /* of the test before */
-        oriel_lane_stand(&seats[i], &comm->heap);
+        oriel_lane_leave(&members[i], &comm->heap);
     number = oriel_lane_take(&comm->heap, 1, RANKS);
     CHECK(number >= 0, "no lane");
     for (int i = 0; i < RANKS; i++) {
-        seats[i] = (oriel_seat){.index = i};
-        oriel_lane_sit(&seats[i], &comm->heap, 1, number, RANKS);
+        members[i] = (oriel_member){.index = i};
+        oriel_lane_join(&members[i], &comm->heap, 1, number, RANKS);
     }
 }
 
@@ -45,9 +45,9 @@ static int lanes_taken(void)
 
 static enum lane_view look(int i, uint64_t s)
 {
-    lane_scan scan = oriel_lane_all(&seats[i]);
+    lane_scan scan = oriel_lane_all(&members[i]);
 
-    return oriel_lane_look(&seats[i], s, &scan);
+    return oriel_lane_look(&members[i], s, &scan);
 }
 
 /* Payloads of calls that may be under way at the same time have places of their own, whatever
@@ -62,13 +62,13 @@ static void payloads_lie_apart(void **state)
     (void)state;
     sit();
     for (size_t b = 0; b < sizeof bytes / sizeof *bytes; b++) {
-        char *first = oriel_lane_payload(&seats[0], 0, 0, room);
+        char *first = oriel_lane_payload(&members[0], 0, 0, room);
 
         for (uint64_t s = 0; s < 300; s++) {
             for (int i = 0; i < RANKS; i++) {
-                size_t bulks = oriel_lane_bulks(&seats[0], bytes[b]);
+                size_t bulks = oriel_lane_bulks(&members[0], bytes[b]);
                 char *begin = first + ((size_t)i * LANE_BULKS + s * bulks % LANE_BULKS) * room;
-                char *at = oriel_lane_payload(&seats[(size_t)(i + 1) % RANKS], s, i, bytes[b]);
+                char *at = oriel_lane_payload(&members[(size_t)(i + 1) % RANKS], s, i, bytes[b]);
 
                 CHECK(at >= begin && at + bytes[b] <= begin + bulks * room, "call %d of %d", (int)s,
                       i);
@@ -83,11 +83,11 @@ static void full_only_when_all_are_there(void **state)
     sit();
     for (int i = 0; i < RANKS; i++) {
         assert_int_equal(look(0, 1), LANE_WAITING);
-        oriel_lane_arrive(&seats[i], 1, &record, 8);
+        oriel_lane_arrive(&members[i], 1, &record, 8);
     }
     for (int i = 0; i < RANKS; i++)
         assert_int_equal(look(i, 1), LANE_FULL);
-    assert_false(oriel_lane_seal(&seats[0], 1));
+    assert_false(oriel_lane_seal(&members[0], 1));
     assert_int_equal(look(2, 1), LANE_FULL);
 }
 
@@ -95,11 +95,11 @@ static void a_sealed_call_never_fills(void **state)
 {
     (void)state;
     sit();
-    oriel_lane_arrive(&seats[0], 1, &record, 8);
-    oriel_lane_arrive(&seats[2], 1, &record, 8);
-    assert_true(oriel_lane_seal(&seats[0], 1));
-    assert_true(oriel_lane_seal(&seats[2], 1));
-    oriel_lane_arrive(&seats[1], 1, &record, 8);
+    oriel_lane_arrive(&members[0], 1, &record, 8);
+    oriel_lane_arrive(&members[2], 1, &record, 8);
+    assert_true(oriel_lane_seal(&members[0], 1));
+    assert_true(oriel_lane_seal(&members[2], 1));
+    oriel_lane_arrive(&members[1], 1, &record, 8);
     assert_int_equal(look(1, 1), LANE_REVOKED);
     assert_int_equal(look(0, 1), LANE_REVOKED);
     assert_int_equal(look(2, 1), LANE_REVOKED);
@@ -112,17 +112,17 @@ static void differing_records_are_seen_by_all(void **state)
 
     (void)state;
     sit();
-    scan = oriel_lane_all(&seats[0]);
+    scan = oriel_lane_all(&members[0]);
     other.bytes = 16;
-    oriel_lane_arrive(&seats[0], 1, &record, 8);
-    oriel_lane_arrive(&seats[1], 1, &other, 8);
-    assert_int_equal(oriel_lane_look(&seats[0], 1, &scan), LANE_MISMATCH);
+    oriel_lane_arrive(&members[0], 1, &record, 8);
+    oriel_lane_arrive(&members[1], 1, &other, 8);
+    assert_int_equal(oriel_lane_look(&members[0], 1, &scan), LANE_MISMATCH);
     assert_int_equal(scan.at, 1);
-    assert_int_equal(oriel_lane_record(&seats[0], 1, scan.at)->bytes, 16);
-    assert_int_equal(oriel_lane_differs(&seats[0], 1), 1);
-    assert_int_equal(oriel_lane_differs(&seats[1], 1), 0);
-    oriel_lane_arrive(&seats[2], 1, &record, 8);
-    assert_int_equal(oriel_lane_differs(&seats[2], 1), 1);
+    assert_int_equal(oriel_lane_record(&members[0], 1, scan.at)->bytes, 16);
+    assert_int_equal(oriel_lane_differs(&members[0], 1), 1);
+    assert_int_equal(oriel_lane_differs(&members[1], 1), 0);
+    oriel_lane_arrive(&members[2], 1, &record, 8);
+    assert_int_equal(oriel_lane_differs(&members[2], 1), 1);
     assert_int_equal(look(1, 1), LANE_MISMATCH);
 }
 
@@ -133,17 +133,17 @@ static void one_is_enough(void **state)
 
     (void)state;
     sit();
-    oriel_lane_arrive(&seats[0], 1, &record, 8);
+    oriel_lane_arrive(&members[0], 1, &record, 8);
     scan = oriel_lane_one(1);
-    assert_int_equal(oriel_lane_look(&seats[0], 1, &scan), LANE_WAITING);
-    oriel_lane_arrive(&seats[1], 1, &record, 8);
-    assert_int_equal(oriel_lane_look(&seats[0], 1, &scan), LANE_FULL);
+    assert_int_equal(oriel_lane_look(&members[0], 1, &scan), LANE_WAITING);
+    oriel_lane_arrive(&members[1], 1, &record, 8);
+    assert_int_equal(oriel_lane_look(&members[0], 1, &scan), LANE_FULL);
     scan = oriel_lane_one(-1);
-    assert_int_equal(oriel_lane_look(&seats[1], 1, &scan), LANE_FULL);
-    assert_true(oriel_lane_seal(&seats[1], 1)); /* the third has not come */
-    oriel_lane_arrive(&seats[2], 1, &record, 8);
+    assert_int_equal(oriel_lane_look(&members[1], 1, &scan), LANE_FULL);
+    assert_true(oriel_lane_seal(&members[1], 1)); /* the third has not come */
+    oriel_lane_arrive(&members[2], 1, &record, 8);
     scan = oriel_lane_one(1);
-    assert_int_equal(oriel_lane_look(&seats[2], 1, &scan), LANE_REVOKED);
+    assert_int_equal(oriel_lane_look(&members[2], 1, &scan), LANE_REVOKED);
 }
 
 /* A slot is written again only when everybody has completed its last call. */
@@ -153,20 +153,20 @@ static void nobody_is_lapped(void **state)
     sit();
     for (uint64_t s = 1; s <= LANE_SLOTS; s++) {
         for (int i = 0; i < RANKS; i++) {
-            assert_true(oriel_lane_free(&seats[i], s, 8));
-            oriel_lane_arrive(&seats[i], s, &record, 8);
+            assert_true(oriel_lane_free(&members[i], s, 8));
+            oriel_lane_arrive(&members[i], s, &record, 8);
         }
     }
     for (int i = 0; i < RANKS - 1; i++) {
         for (uint64_t s = 1; s <= LANE_SLOTS; s++) {
             assert_int_equal(look(i, s), LANE_FULL);
-            oriel_lane_complete(&seats[i], s);
+            oriel_lane_complete(&members[i], s);
         }
-        assert_false(oriel_lane_free(&seats[i], LANE_SLOTS + 1, 8));
+        assert_false(oriel_lane_free(&members[i], LANE_SLOTS + 1, 8));
     }
-    assert_true(oriel_lane_complete(&seats[RANKS - 1], 1)); /* somebody may wait for it */
-    assert_true(oriel_lane_free(&seats[0], LANE_SLOTS + 1, 8));
-    assert_false(oriel_lane_free(&seats[0], LANE_SLOTS + 2, 8));
+    assert_true(oriel_lane_complete(&members[RANKS - 1], 1)); /* somebody may wait for it */
+    assert_true(oriel_lane_free(&members[0], LANE_SLOTS + 1, 8));
+    assert_false(oriel_lane_free(&members[0], LANE_SLOTS + 2, 8));
 }
 
 /* Calls completed in any order count once those before them are. */
@@ -176,17 +176,17 @@ static void completions_count_in_order(void **state)
 
     (void)state;
     for (int k = 0; k < 4; k++) {
-        oriel_seat *seat = &seats[0];
+        oriel_member *member = &members[0];
         uint64_t seen = 0;
 
         sit();
         for (int i = 0; i < 4; i++) {
             uint64_t least = 1;
-            oriel_lane_complete(seat, orders[k][i]);
+            oriel_lane_complete(member, orders[k][i]);
             seen |= 1ull << orders[k][i];
             while (seen >> least & 1)
                 least++;
-            assert_int_equal(seat->done, least - 1);
+            assert_int_equal(member->done, least - 1);
         }
     }
 }
@@ -198,12 +198,12 @@ static void words_carry_the_credit(void **state)
     sit();
     for (uint64_t s = 1; s <= 20; s++) {
         for (int i = 0; i < RANKS; i++) {
-            assert_true(seats[i].known + LANE_SLOTS >= s);
-            oriel_lane_arrive(&seats[i], s, &record, 8);
+            assert_true(members[i].known + LANE_SLOTS >= s);
+            oriel_lane_arrive(&members[i], s, &record, 8);
         }
         for (int i = 0; i < RANKS; i++) {
             assert_int_equal(look(i, s), LANE_FULL);
-            oriel_lane_complete(&seats[i], s);
+            oriel_lane_complete(&members[i], s);
         }
     }
 }
@@ -217,8 +217,8 @@ static void the_last_to_stand_gives_the_lane_back(void **state)
     before = lanes_taken() - 1;
     for (int i = 0; i < RANKS; i++) {
         assert_int_equal(lanes_taken(), before + 1);
-        oriel_lane_stand(&seats[i], &comm->heap);
-        oriel_lane_stand(&seats[i], &comm->heap); /* once is enough */
+        oriel_lane_leave(&members[i], &comm->heap);
+        oriel_lane_leave(&members[i], &comm->heap); /* once is enough */
     }
     assert_int_equal(lanes_taken(), before);
 }
@@ -231,31 +231,32 @@ static void large_payloads_have_fewer_places(void **state)
     sit();
     for (uint64_t s = 1; s <= LANE_BULKS + 1; s++) {
         for (int i = 0; i < RANKS; i++)
-            oriel_lane_arrive(&seats[i], s, &record, 8);
+            oriel_lane_arrive(&members[i], s, &record, 8);
         for (int i = 1; i < RANKS; i++)
-            oriel_lane_complete(&seats[i], s);
+            oriel_lane_complete(&members[i], s);
     }
-    assert_true(oriel_lane_free(&seats[0], LANE_BULKS, large));
-    assert_false(oriel_lane_free(&seats[0], LANE_BULKS + 1, large));
-    assert_int_equal(oriel_lane_behind(&seats[0], LANE_BULKS + 1, large), 0);
-    assert_true(oriel_lane_free(&seats[0], LANE_BULKS + 1, LANE_SMALL));
-    assert_ptr_not_equal(oriel_lane_payload(&seats[0], 1, 2, large),
-                         oriel_lane_payload(&seats[0], 2, 2, large));
-    assert_ptr_equal(oriel_lane_payload(&seats[0], 1, 2, large),
-                     oriel_lane_payload(&seats[0], 1 + LANE_BULKS, 2, large));
-    assert_true(oriel_lane_payload(&seats[0], LANE_SLOTS - 1, RANKS - 1, 8) + LANE_SMALL <=
-                oriel_lane_payload(&seats[0], 0, 0, large));
-    assert_true(oriel_lane_payload(&seats[0], LANE_BULKS - 1, RANKS - 1, large) + seats[0].bulk <=
-                (char *)seats[0].lane + comm->heap.header->lane_bytes);
+    assert_true(oriel_lane_free(&members[0], LANE_BULKS, large));
+    assert_false(oriel_lane_free(&members[0], LANE_BULKS + 1, large));
+    assert_int_equal(oriel_lane_behind(&members[0], LANE_BULKS + 1, large), 0);
+    assert_true(oriel_lane_free(&members[0], LANE_BULKS + 1, LANE_SMALL));
+    assert_ptr_not_equal(oriel_lane_payload(&members[0], 1, 2, large),
+                         oriel_lane_payload(&members[0], 2, 2, large));
+    assert_ptr_equal(oriel_lane_payload(&members[0], 1, 2, large),
+                     oriel_lane_payload(&members[0], 1 + LANE_BULKS, 2, large));
+    assert_true(oriel_lane_payload(&members[0], LANE_SLOTS - 1, RANKS - 1, 8) + LANE_SMALL <=
+                oriel_lane_payload(&members[0], 0, 0, large));
+    assert_true(oriel_lane_payload(&members[0], LANE_BULKS - 1, RANKS - 1, large) +
+                    members[0].bulk <=
+                (char *)members[0].lane + comm->heap.header->lane_bytes);
 }
 
-/* All others have completed everything, seats[0] nothing. */
+/* All others have completed everything, members[0] nothing. */
 static void arrive_with(uint64_t s, size_t bytes)
 {
     for (int i = 0; i < RANKS; i++)
-        oriel_lane_arrive(&seats[i], s, &record, bytes);
+        oriel_lane_arrive(&members[i], s, &record, bytes);
     for (int i = 1; i < RANKS; i++)
-        oriel_lane_complete(&seats[i], s);
+        oriel_lane_complete(&members[i], s);
 }
 
 /* Where a payload lies another number of bulks was taken before: it waits for all of them. */
@@ -265,28 +266,28 @@ static void payloads_of_other_sizes_wait(void **state)
 
     (void)state;
     sit();
-    bulk = seats[0].bulk;
+    bulk = members[0].bulk;
     arrive_with(1, bulk);
     arrive_with(2, 8);
-    assert_true(oriel_lane_free(&seats[1], 3, bulk));
-    assert_true(oriel_lane_free(&seats[1], 3, 8));
-    assert_false(oriel_lane_free(&seats[1], 3, 2 * bulk));
-    assert_false(oriel_lane_free(&seats[1], 3, 4 * bulk));
-    assert_int_equal(oriel_lane_behind(&seats[1], 3, 4 * bulk), 0);
-    oriel_lane_complete(&seats[0], 1);
-    assert_false(oriel_lane_free(&seats[1], 3, 4 * bulk)); /* it follows call 2 */
-    assert_true(oriel_lane_free(&seats[1], 3, 2 * bulk));
+    assert_true(oriel_lane_free(&members[1], 3, bulk));
+    assert_true(oriel_lane_free(&members[1], 3, 8));
+    assert_false(oriel_lane_free(&members[1], 3, 2 * bulk));
+    assert_false(oriel_lane_free(&members[1], 3, 4 * bulk));
+    assert_int_equal(oriel_lane_behind(&members[1], 3, 4 * bulk), 0);
+    oriel_lane_complete(&members[0], 1);
+    assert_false(oriel_lane_free(&members[1], 3, 4 * bulk)); /* it follows call 2 */
+    assert_true(oriel_lane_free(&members[1], 3, 2 * bulk));
     arrive_with(3, 2 * bulk);
-    assert_false(oriel_lane_free(&seats[1], 4, bulk));
-    oriel_lane_complete(&seats[0], 2);
-    assert_true(oriel_lane_free(&seats[1], 4, 2 * bulk));
+    assert_false(oriel_lane_free(&members[1], 4, bulk));
+    oriel_lane_complete(&members[0], 2);
+    assert_true(oriel_lane_free(&members[1], 4, 2 * bulk));
     arrive_with(4, 2 * bulk);
-    assert_false(oriel_lane_free(&seats[1], 5, 2 * bulk));
-    assert_false(oriel_lane_free(&seats[1], 5, bulk));
-    oriel_lane_complete(&seats[0], 3);
-    assert_true(oriel_lane_free(&seats[1], 5, 2 * bulk));
-    assert_false(oriel_lane_free(&seats[1], 5, bulk));
-    assert_true(oriel_lane_free(&seats[1], 5, 8));
+    assert_false(oriel_lane_free(&members[1], 5, 2 * bulk));
+    assert_false(oriel_lane_free(&members[1], 5, bulk));
+    oriel_lane_complete(&members[0], 3);
+    assert_true(oriel_lane_free(&members[1], 5, 2 * bulk));
+    assert_false(oriel_lane_free(&members[1], 5, bulk));
+    assert_true(oriel_lane_free(&members[1], 5, 8));
 }
 
 static void no_lane_where_there_is_no_room(void **state)
@@ -308,65 +309,65 @@ static uint64_t value_of(uint64_t s, int member)
     return s * 1000003 + (uint64_t)member;
 }
 
-static size_t size_of(const oriel_seat *seat, uint64_t s)
+static size_t size_of(const oriel_member *member, uint64_t s)
 {
     const size_t sizes[] = {8,
                             LANE_SMALL,
                             LANE_SMALL + 1,
-                            seat->bulk / 3,
-                            seat->bulk,
-                            seat->bulk + 8,
-                            LANE_BULKS / 2 * seat->bulk,
-                            LANE_BULKS * seat->bulk};
+                            member->bulk / 3,
+                            member->bulk,
+                            member->bulk + 8,
+                            LANE_BULKS / 2 * member->bulk,
+                            LANE_BULKS * member->bulk};
 
     return sizes[value_of(s / 7, 0) % 8];
 }
 
 /* At both ends of a payload, and where others may begin. */
-static void stamp(const oriel_seat *seat, uint64_t s)
+static void stamp(const oriel_member *member, uint64_t s)
 {
-    size_t bytes = size_of(seat, s);
-    char *at = oriel_lane_payload(seat, s, seat->index, bytes);
-    uint64_t value = value_of(s, seat->index);
+    size_t bytes = size_of(member, s);
+    char *at = oriel_lane_payload(member, s, member->index, bytes);
+    uint64_t value = value_of(s, member->index);
 
-    for (size_t i = 0; i < bytes; i += seat->bulk)
+    for (size_t i = 0; i < bytes; i += member->bulk)
         memcpy(at + i, &value, 8);
     memcpy(at + bytes - 8, &value, 8);
 }
 
-static void check_stamps(const oriel_seat *seat, uint64_t s, int member)
+static void check_stamps(const oriel_member *member, uint64_t s, int index)
 {
-    size_t bytes = size_of(seat, s);
-    const char *at = oriel_lane_payload(seat, s, member, bytes);
-    uint64_t value = value_of(s, member);
+    size_t bytes = size_of(member, s);
+    const char *at = oriel_lane_payload(member, s, index, bytes);
+    uint64_t value = value_of(s, index);
 
-    for (size_t i = 0; i < bytes; i += seat->bulk)
-        CHECK(memcmp(at + i, &value, 8) == 0, "call %d of member %d", (int)s, member);
-    CHECK(memcmp(at + bytes - 8, &value, 8) == 0, "call %d of member %d", (int)s, member);
+    for (size_t i = 0; i < bytes; i += member->bulk)
+        CHECK(memcmp(at + i, &value, 8) == 0, "call %d of member %d", (int)s, index);
+    CHECK(memcmp(at + bytes - 8, &value, 8) == 0, "call %d of member %d", (int)s, index);
 }
 
 /* Keeps up to `deep` calls in flight and checks every payload. */
 static void *member_run(void *arg)
 {
-    oriel_seat *seat = arg;
+    oriel_member *member = arg;
     uint64_t begun = 0;
     uint64_t ended = 0;
-    uint64_t deep = seat->index == 0 ? 1 : DEEP;
+    uint64_t deep = member->index == 0 ? 1 : DEEP;
 
     while (ended < CALLS) {
         if (begun < CALLS && begun - ended < deep &&
-            oriel_lane_free(seat, begun + 1, size_of(seat, begun + 1))) {
-            stamp(seat, ++begun);
-            oriel_lane_arrive(seat, begun, &record, size_of(seat, begun));
+            oriel_lane_free(member, begun + 1, size_of(member, begun + 1))) {
+            stamp(member, ++begun);
+            oriel_lane_arrive(member, begun, &record, size_of(member, begun));
         }
-        if (begun == ended || look(seat->index, ended + 1) != LANE_FULL) {
+        if (begun == ended || look(member->index, ended + 1) != LANE_FULL) {
             oriel_relax(1);
             continue;
         }
         ended++;
         for (int i = 0; i < RANKS; i++)
-            check_stamps(seat, ended, i);
-        oriel_lane_complete(seat, ended);
+            check_stamps(member, ended, i);
+        oriel_lane_complete(member, ended);
     }
     return NULL;
 }
@@ -378,7 +379,7 @@ static void threads_see_every_payload(void **state)
     (void)state;
     sit();
     for (int i = 0; i < RANKS; i++)
-        assert_int_equal(pthread_create(&threads[i], NULL, member_run, &seats[i]), 0);
+        assert_int_equal(pthread_create(&threads[i], NULL, member_run, &members[i]), 0);
     for (int i = 0; i < RANKS; i++)
         pthread_join(threads[i], NULL);
 }
@@ -388,7 +389,7 @@ static void *late_run(void *arg)
 {
     enum lane_view *view = arg;
 
-    oriel_lane_arrive(&seats[1], 1, &record, 8);
+    oriel_lane_arrive(&members[1], 1, &record, 8);
     *view = look(1, 1);
     return NULL;
 }
@@ -402,15 +403,15 @@ static void seal_against_arrival(void **state)
         int sealed;
 
         sit();
-        oriel_lane_arrive(&seats[0], 1, &record, 8);
-        oriel_lane_arrive(&seats[2], 1, &record, 8);
+        oriel_lane_arrive(&members[0], 1, &record, 8);
+        oriel_lane_arrive(&members[2], 1, &record, 8);
         assert_int_equal(pthread_create(&thread, NULL, late_run, &late), 0);
-        sealed = oriel_lane_seal(&seats[0], 1);
+        sealed = oriel_lane_seal(&members[0], 1);
         pthread_join(thread, NULL);
         assert_int_equal(late, sealed ? LANE_REVOKED : LANE_FULL);
         assert_int_equal(look(0, 1), late);
         for (int i = 0; i < RANKS; i++)
-            oriel_lane_stand(&seats[i], &comm->heap);
+            oriel_lane_leave(&members[i], &comm->heap);
     }
 }
 
