@@ -367,6 +367,7 @@ jax_bench_part() {
     ORIEL_NCCL_COMM=xla jax_nccl bench_jax_borrowed_2 2 jax_bench.py 20 65536 xla
     borrow_costs
     jax bench_jax_kernel_2 2 jax_kernel_bench.py
+    folder=jax
     jax bench_jax_fused_2 2 jax_fused.py
     mps_stop
 }
