@@ -109,7 +109,8 @@ void oriel_request_order(oriel_request *request)
     request->brings = request->moves->brings(request);
     request->stream = 0;
     request->record.mode = ORIEL_MODE_LANE;
-    if (request->state == REQUEST_QUEUE && request->brings <= request->member->small)
+    if (request->state == REQUEST_QUEUE && request->op.ragged == NULL &&
+        request->brings <= request->member->small)
         return;
     oriel_request_choose(request, count == 0 ? MEET_CELL : MEET_LANE);
     if (request->record.mode != ORIEL_MODE_LANE)

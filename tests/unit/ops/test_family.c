@@ -177,6 +177,33 @@ static void test_tiny_slots(void **state)
     }
 }
 
+/* More numbers than the lane takes, by way of which they would overwrite each other. */
+static void many_slices(oriel_comm *comm, int rank, void *arg)
+{
+    family_call call = {.kind = ORIEL_KIND_RAGGED_ALL_TO_ALL,
+                        .dtype = ORIEL_F32,
+                        .count = 3,
+                        .row = 300,
+                        .slices = 1500};
+
+    (void)arg;
+    for (; call.seed < 4; call.seed++)
+        family_check(oriel_comm_world(comm), rank, &call);
+}
+
+static void test_many_slices(void **state)
+{
+    (void)state;
+    for (int apart = 0; apart <= 1; apart++) {
+        oriel_comm *comm = ranks_comm(2, patience_s, "ORIEL_DIRECT", "0", NULL);
+
+        /* As on a machine with a core for each rank, whose cores share a cache or not. */
+        oriel_comm_world(comm)->facts.crowded = 0;
+        oriel_comm_world(comm)->facts.apart = apart;
+        with(comm, many_slices, NULL);
+    }
+}
+
 /* ---- started ----------------------------------------------------------------------------- */
 
 enum { GROUPS = 6 };
@@ -276,9 +303,13 @@ static void test_one_thread_for_all(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_all_kinds), cmocka_unit_test(test_edges),
-        cmocka_unit_test(test_many),      cmocka_unit_test(test_tiny_slots),
-        cmocka_unit_test(test_any_order), cmocka_unit_test(test_one_thread_for_all),
+        cmocka_unit_test(test_all_kinds),
+        cmocka_unit_test(test_edges),
+        cmocka_unit_test(test_many),
+        cmocka_unit_test(test_tiny_slots),
+        cmocka_unit_test(test_many_slices),
+        cmocka_unit_test(test_any_order),
+        cmocka_unit_test(test_one_thread_for_all),
     };
 
     if (argc > 1)
