@@ -112,7 +112,6 @@ oriel_status oriel_ragged_self(oriel_request *request)
     oriel_status st = move(request, self, &request->ragged, request->op.send, self,
                            &request->ragged, request->op.recv, &fault);
 
-    request->unchecked--;
     return st == ORIEL_OK ? st : oriel_ragged_refuse(request, &fault);
 }
 

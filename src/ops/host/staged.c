@@ -211,7 +211,10 @@ static void rows_put(const oriel_request *request, int to, size_t at, char *unit
 
 static oriel_status rows_take_own(oriel_request *request, uint32_t chunk)
 {
-    return chunk == 0 ? oriel_ragged_self(request) : ORIEL_OK;
+    if (chunk > 0)
+        return ORIEL_OK;
+    request->unchecked--;
+    return oriel_ragged_self(request);
 }
 
 static const struct parts *parts_of(const oriel_request *request)
