@@ -118,7 +118,6 @@ static int find_way(const heap_bucket *bucket, uint64_t hash, const oriel_key *k
 /* One of the first `left` blocks. */
 static int take_block(const oriel_heap *heap, int rank, uint32_t left)
 {
-
     for (int w = 0; left > 0; w++) {
         uint32_t here = left < 64 ? left : 64;
         int bit = oriel_heap_take_bit(&heap->pool[rank].blocks[w], here);
@@ -134,25 +133,44 @@ static void give_block(const oriel_heap *heap, int rank, int block)
     oriel_heap_give_bit(&heap->pool[rank].blocks[block / 64], block % 64);
 }
 
-/* Takes what the operation needs from the pool of `owner`. Of another's pool half is
+/* How many of a pool's `count` blocks or channels a call may have. Of another's pool half is
  * left alone: only a rank that can always make its own calls' cells makes progress whatever
- * the others wait for. */
-static int take_resources(const oriel_heap *heap, heap_cell *cell, int owner, int rank, int staged)
+ * the others wait for. Of the own one the last is left to calls that all members have begun:
+ * these end whatever the others wait for. */
+static uint32_t share_of(uint32_t count, int own, int early)
 {
-    uint32_t share = owner == rank ? 1 : 2;
+    return own ? count - (uint32_t)early : count / 2;
+}
+
+/* Takes what the operation needs from the pool of `owner`. */
+static int take_resources(const oriel_heap *heap, heap_cell *cell, int owner, int rank, int staged,
+                          int early)
+{
+    const heap_header *h = heap->header;
+    int own = owner == rank;
 
     cell->owner = owner;
     cell->channel = -1;
-    cell->block = take_block(heap, owner, heap->header->num_blocks / share);
+    cell->block = take_block(heap, owner, share_of(h->num_blocks, own, early));
     if (cell->block < 0)
         return 0;
     if (staged)
         cell->channel =
-            oriel_heap_take_bit(&heap->pool[owner].channels, heap->header->num_channels / share);
+            oriel_heap_take_bit(&heap->pool[owner].channels, share_of(h->num_channels, own, early));
     if (!staged || cell->channel >= 0)
         return 1;
     give_block(heap, owner, cell->block);
     return 0;
+}
+
+/* Whether the lane shows that some member has yet to begin the call. Where there is no lane it
+ * cannot be known. */
+static int is_early(const oriel_group *group, int rank, const oriel_key *key)
+{
+    const oriel_member *member = &group->members[rank - group->comm->first_rank];
+
+    return is_ordered(key) && key->count > 0 && member->lane != NULL &&
+           !oriel_lane_all_there(member, key->count);
 }
 
 /* Called with the bucket locked. Returns 0 when a resource is missing. The first
@@ -164,9 +182,10 @@ static int make_cell(const oriel_group *group, heap_bucket *bucket, int way, int
     const oriel_heap *heap = &group->comm->heap;
     heap_cell *cell = &bucket->cells[way];
     int staged = record->mode == ORIEL_MODE_STAGED;
+    int early = is_early(group, rank, key);
 
-    if (!take_resources(heap, cell, group->ranks[0], rank, staged) &&
-        !take_resources(heap, cell, rank, rank, staged))
+    if (!take_resources(heap, cell, group->ranks[0], rank, staged, early) &&
+        !take_resources(heap, cell, rank, rank, staged, early))
         return 0;
     cell->key = *key;
     cell->record = *record;

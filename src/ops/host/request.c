@@ -262,6 +262,16 @@ static void begin_scan(oriel_request *request)
     scan->least = UINT64_MAX;
 }
 
+/* A member that has found no room for the call's cell may find some once all have begun it: see
+ * share_of in cell.c. It parks before its last try, so that either this sees it, or that try the
+ * arrival. */
+static void ring_parked(const oriel_request *request)
+{
+    atomic_thread_fence(memory_order_seq_cst);
+    if (atomic_load_explicit(&request->comm->heap.header->parked, memory_order_relaxed) != 0)
+        oriel_group_ring_fenced(request->group);
+}
+
 /* What does not fit the lane arrives there all the same, for its record: so a rank that makes
  * another call finds out. It waits for the others in its cell. */
 static oriel_status queue(oriel_request *request)
@@ -288,6 +298,8 @@ static oriel_status queue(oriel_request *request)
         request->state = REQUEST_LANE;
     }
     oriel_lane_arrive(member, count, &request->record, request->brings);
+    if (request->state == REQUEST_ENTER)
+        ring_parked(request);
     return ORIEL_OK;
 }
 

@@ -198,6 +198,49 @@ static void test_wait_with_little_room(void **state)
                   wait_shuffled, 30000);
 }
 
+enum { CROSSED = 14 };
+
+/* Each rank starts calls on a group that the other one turns to only after both have met in
+ * a third group: what waits meanwhile leaves room for that. */
+static void cross(oriel_comm *comm, int rank, void *arg)
+{
+    oriel_group **groups = arg;
+    family_flight flights[2][CROSSED];
+    family_call call = {
+        .kind = ORIEL_KIND_ALL_REDUCE, .dtype = ORIEL_S32, .op = ORIEL_SUM, .count = 200000};
+
+    (void)comm;
+    for (int g = 0; g < 3; g++)
+        CHECK_OK(oriel_barrier(groups[g], rank));
+    for (int i = 0; i < CROSSED; i++)
+        family_start(&flights[0][i], groups[rank], rank, &call);
+    family_check(groups[2], rank, &call);
+    for (int i = 0; i < CROSSED; i++)
+        family_start(&flights[1][i], groups[1 - rank], rank, &call);
+    for (int i = 0; i < CROSSED; i++) {
+        family_wait(&flights[0][i]);
+        family_wait(&flights[1][i]);
+    }
+}
+
+static void test_crossed_groups(void **state)
+{
+    static const char *const staging[] = {"64M", "16M"}; /* 3 channels, and 1 */
+    static const int ranks[][2] = {{0, 1}, {1, 0}, {0, 1}};
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        oriel_comm *comm = ranks_comm(2, 10.0, "ORIEL_DIRECT", "0", "ORIEL_SPIN", i ? "0" : "50",
+                                      "ORIEL_STAGING", staging[i], NULL);
+        oriel_group *groups[3];
+
+        for (int g = 0; g < 3; g++)
+            assert_int_equal(oriel_group_create(comm, ranks[g], 2, &groups[g]), ORIEL_OK);
+        ranks_run(comm, cross, groups);
+        assert_int_equal(oriel_comm_destroy(comm), ORIEL_OK);
+    }
+}
+
 /* Each rank asks in an order of its own until all are done. */
 static void poll_shuffled(oriel_comm *comm, int rank, void *arg)
 {
@@ -264,6 +307,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_poll_in_any_order),
         cmocka_unit_test(test_wait_in_any_order),
         cmocka_unit_test(test_wait_with_little_room),
+        cmocka_unit_test(test_crossed_groups),
     };
 
     if (argc > 1)
