@@ -170,7 +170,7 @@ static int is_early(const oriel_group *group, int rank, const oriel_key *key)
     const oriel_member *member = &group->members[rank - group->comm->first_rank];
 
     return is_ordered(key) && key->count > 0 && member->lane != NULL &&
-           !oriel_lane_all_there(member, key->count);
+           oriel_lane_missing(member, key->count) >= 0;
 }
 
 /* Called with the bucket locked. Returns 0 when a resource is missing. The first

@@ -224,13 +224,13 @@ int oriel_lane_differs(const oriel_member *member, uint64_t s)
     return -1;
 }
 
-int oriel_lane_all_there(const oriel_member *member, uint64_t s)
+int oriel_lane_missing(const oriel_member *member, uint64_t s)
 {
     for (uint32_t i = 0; i < member->n; i++) {
         if (WORD_CALL(atomic_load(&oriel_lane_slot(member, s, (int)i)->word)) != s)
-            return 0;
+            return (int)i;
     }
-    return 1;
+    return -1;
 }
 
 int oriel_lane_seal(oriel_member *member, uint64_t s)
@@ -241,7 +241,7 @@ int oriel_lane_seal(oriel_member *member, uint64_t s)
     while (SEAL_CALL(old) != s && !atomic_compare_exchange_weak(seal, &old, s << 2 | SEAL_OPEN)) {
     }
     atomic_thread_fence(memory_order_seq_cst);
-    return decide(member, s, oriel_lane_all_there(member, s) ? SEAL_COMMITTED : SEAL_REVOKED) ==
+    return decide(member, s, oriel_lane_missing(member, s) < 0 ? SEAL_COMMITTED : SEAL_REVOKED) ==
            SEAL_REVOKED;
 }
 

@@ -141,8 +141,8 @@ void oriel_lane_arrive(oriel_member *member, uint64_t s, const oriel_record *rec
 enum lane_view oriel_lane_look(oriel_member *member, uint64_t s, lane_scan *scan);
 /* A member that has arrived at `s` with another record; -1: none. */
 int oriel_lane_differs(const oriel_member *member, uint64_t s);
-/* Whether all have arrived at `s`. */
-int oriel_lane_all_there(const oriel_member *member, uint64_t s);
+/* A member that has not arrived at `s`; -1: none. */
+int oriel_lane_missing(const oriel_member *member, uint64_t s);
 /* After arriving: revokes `s` unless it is committed; returns whether it is revoked. */
 int oriel_lane_seal(oriel_member *member, uint64_t s);
 /* Call `s` has succeeded here and its payloads are read. Returns whether somebody

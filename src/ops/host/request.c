@@ -151,12 +151,6 @@ static void unpark(oriel_request *request)
 
 /* ---- its end ------------------------------------------------------------------------ */
 
-/* Whether the call has arrived in the lane: that place is to be given back. */
-static int has_slot(const oriel_request *request)
-{
-    return request->member != NULL && request->member->lane != NULL && request->key.count > 0;
-}
-
 static oriel_status succeed(oriel_request *request)
 {
     if (request->trace != NULL)
@@ -164,7 +158,8 @@ static oriel_status succeed(oriel_request *request)
     else
         trace_as(request, TRACE_DONE);
     oriel_request_drop(request);
-    if (has_slot(request) &&
+    /* That place is given back. */
+    if (oriel_request_in_lane(request) &&
         (oriel_lane_complete(request->member, request->key.count) || request->scan.some))
         oriel_group_ring(request->group);
     return ORIEL_OK;
@@ -209,7 +204,7 @@ static oriel_status differ(oriel_request *request, int index)
 /* Two that have arrived with different records while a third is missing. */
 static oriel_status check_lane(oriel_request *request)
 {
-    int index = has_slot(request) && request->state != REQUEST_QUEUE
+    int index = oriel_request_in_lane(request) && request->state != REQUEST_QUEUE
                     ? oriel_lane_differs(request->member, request->key.count)
                     : -1;
 
@@ -414,7 +409,8 @@ static oriel_status wait_arrivals(oriel_request *request)
         return revoked(request);
     if (seen.arrived < request->record.n)
         return idle(request);
-    index = has_slot(request) ? oriel_lane_differs(request->member, request->key.count) : -1;
+    index = oriel_request_in_lane(request) ? oriel_lane_differs(request->member, request->key.count)
+                                           : -1;
     if (index >= 0) {
         oriel_cell_revoke(request->cell);
         return differ(request, index);

@@ -116,6 +116,11 @@ oriel_status oriel_request_keep(oriel_request *request);
 void oriel_request_choose(oriel_request *request, enum oriel_meeting meeting);
 /* Releases what a request holds; a step that gives an outcome has done so. */
 void oriel_request_drop(oriel_request *request);
+/* Whether the call goes by the group's lane: it arrives there before all else. */
+static inline int oriel_request_in_lane(const oriel_request *request)
+{
+    return request->member != NULL && request->member->lane != NULL && request->key.count > 0;
+}
 /* Changes whenever a step has moved something. */
 static inline uint32_t oriel_request_progress(const oriel_request *request)
 {

@@ -18,7 +18,10 @@ static int missing_rank(const oriel_request *request)
 
     if (request->cell != NULL)
         return oriel_cell_missing(group, request->cell);
-    if (request->state == REQUEST_ENTER)
+    /* A call that waits for room may do so until all have begun it. */
+    if (request->state == REQUEST_ENTER && oriel_request_in_lane(request))
+        index = oriel_lane_missing(request->member, request->key.count);
+    if (request->state == REQUEST_ENTER && index < 0)
         return oriel_cell_lock_holder(request->comm, &request->key);
     if (request->state == REQUEST_LANE && request->scan.at < request->scan.end)
         index = request->scan.at;

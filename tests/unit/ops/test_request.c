@@ -241,6 +241,31 @@ static void test_crossed_groups(void **state)
     }
 }
 
+/* A call that finds no room until all have begun it names the one that has not. */
+static void come_alone(oriel_comm *comm, int rank, void *arg)
+{
+    enum { BYTES = 1 << 20 };
+    test_buffer buffer = buffer_make(BYTES, 0);
+
+    (void)arg;
+    CHECK_OK(oriel_barrier(oriel_comm_world(comm), rank));
+    if (rank == 0) {
+        CHECK_IS(ORIEL_ERR_TIMEOUT, oriel_all_reduce(oriel_comm_world(comm), rank, buffer.data,
+                                                     buffer.data, BYTES, ORIEL_U8, ORIEL_SUM));
+        check_says("rank 1 (process 0) did not come within 0.3 s", NULL);
+    }
+    buffer_free(&buffer);
+}
+
+static void test_missing_with_little_room(void **state)
+{
+    oriel_comm *comm = ranks_comm(2, 0.3, "ORIEL_DIRECT", "0", "ORIEL_STAGING", "16M", NULL);
+
+    (void)state;
+    ranks_run(comm, come_alone, NULL);
+    assert_int_equal(oriel_comm_destroy(comm), ORIEL_OK);
+}
+
 /* Each rank asks in an order of its own until all are done. */
 static void poll_shuffled(oriel_comm *comm, int rank, void *arg)
 {
@@ -308,6 +333,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_wait_in_any_order),
         cmocka_unit_test(test_wait_with_little_room),
         cmocka_unit_test(test_crossed_groups),
+        cmocka_unit_test(test_missing_with_little_room),
     };
 
     if (argc > 1)
