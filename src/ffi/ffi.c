@@ -148,8 +148,11 @@ static xla_error *execute(xla_frame *frame)
     if (st != ORIEL_OK)
         return frame_error(frame->api, st);
     request = oriel_engine_take(engine);
-    if (request == NULL)
-        return frame_error(frame->api, oriel_fail(ORIEL_ERR_SYSTEM, "out of memory for a request"));
+    if (request == NULL) {
+        st = oriel_fail(ORIEL_ERR_SYSTEM, "out of memory for a request");
+        tell_others(site, NULL, st);
+        return frame_error(frame->api, st);
+    }
     st = attached_member(frame, site, &member);
     if (st == ORIEL_OK)
         st = begin(frame, site, member, request);

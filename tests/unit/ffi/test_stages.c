@@ -1,6 +1,7 @@
 /* The stages of a call in hand-made frames, with a driver that does nothing: what a graph that XLA
  * has captured, and replays without execute, may do; and which locks an execution takes. */
 #include <dlfcn.h>
+#include <errno.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -15,6 +16,7 @@
 #include "ffi/ffi.h"
 #include "ffi/site.h"
 #include "support/check.h"
+#include "support/failing_sys.h"
 #include "support/gpu/fakes.h"
 #include "support/ranks.h"
 
@@ -302,6 +304,23 @@ static void a_call_on_a_cpu_takes_one_read_lock(void **state)
     finalize();
 }
 
+/* A rank without memory for its call tells the others, which would wait for it otherwise. */
+static void a_call_without_memory_revokes_the_comm(void **state)
+{
+    (void)state;
+    init(0);
+    assert_null(run(oriel_ffi_instantiate));
+    failing_sys_install();
+    failing_sys_arm(1, ENOMEM);
+    assert_non_null(run(oriel_ffi_execute));
+    failing_sys_remove();
+    assert_string_equal(said, "out of memory for a request");
+    CHECK_IS(ORIEL_ERR_REVOKED, oriel_comm_check(comm));
+    check_says("process 0 could not begin an operation: out of memory for a request", NULL);
+    discard();
+    finalize();
+}
+
 /* Whether XLA lends its communicator is decided once in each world. */
 static void what_may_borrow_takes_a_lock_once_to_prepare(void **state)
 {
@@ -338,6 +357,7 @@ int main(void)
         cmocka_unit_test(what_was_not_captured_goes_on),
         cmocka_unit_test(a_stage_on_a_gpu_takes_one_read_lock),
         cmocka_unit_test(a_call_on_a_cpu_takes_one_read_lock),
+        cmocka_unit_test(a_call_without_memory_revokes_the_comm),
         cmocka_unit_test(what_may_borrow_takes_a_lock_once_to_prepare),
         cmocka_unit_test(a_program_of_another_version_is_refused),
     };
