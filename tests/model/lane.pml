@@ -24,13 +24,16 @@
 #define D 2             /* slots */
 #endif
 #ifndef OPEN
-#define OPEN 1          /* numbers a member has open at once: 1 (blocking) to 3 */
+#define OPEN 1          /* operations a member has open at once: 1 (blocking) or 2 */
 #endif
 #ifndef LARGE
-#define LARGE 0         /* bit s-1: operation s takes more than the lane, and number s+1 too */
+#define LARGE 0         /* bit s-1: operation s does not fit the lane, and meets in a cell */
 #endif
-#ifndef PULL
-#define PULL 0          /* 1: large ones read the others' memory; 0: they meet in a cell */
+#ifndef SHOWN
+#define SHOWN 0         /* bit s-1: operation s meets in the lane, and goes on in a cell */
+#endif
+#ifndef ALONE
+#define ALONE 0         /* bit s-1: operation s needs nobody: rooted.pml has more of it */
 #endif
 #ifndef DEATHS
 #define DEATHS 0        /* 1: the first member may die, anywhere */
@@ -42,7 +45,10 @@
 #define ABSENT 0        /* 1: the last member may stop calling, alive */
 #endif
 #ifndef MISMATCH
-#define MISMATCH 0      /* s: the last member asks for something else in operation s */
+#define MISMATCH 0      /* s: the last member asks for something else in operation s, ... */
+#endif
+#ifndef INSTEAD
+#define INSTEAD 0       /* ... which is of this kind; 0: of the same */
 #endif
 #ifndef STRANGER
 #define STRANGER 0      /* 1: something else may revoke the comm at any time */
@@ -74,9 +80,12 @@
 #define PAYLOAD_BEFORE_ARRIVE  20
 #define LARGE_COMMITS_IN_CELL  21
 #define LARGE_REVOKES_CELL     22
-#define READ_AFTER_ALL_SHOWN   23
-#define READ_BEFORE_SECOND     24
-#define SECOND_COMMITS         25
+#define DIGEST_HAS_HISTORY     23
+#define COMPARED_IN_CELL       24
+#define LANE_BEFORE_CELL       25
+#define WAIT_LOOKS_IN_LANE     26
+#define LARGE_IS_COMPLETED     27
+#define COMPLETED_AT_THE_END   28
 
 #define WHY_NOTHING  0
 #define WHY_LATE     1
@@ -87,17 +96,24 @@
 /* Where an operation of one member stands. */
 #define WANTS   1       /* begun, waits for room */
 #define ARRIVED 2
-#define SHOWN   3       /* a large one: all have arrived, ... */
-#define INSIDE  4       /* ... it is in its cell, ... */
-#define HAS_READ_ALL 5  /* ... or has read what it needs of the others */
-#define SECOND  6       /* the second number of a large one, until it arrives there */
+#define NEEDS_NOBODY 3  /* arrived, one that is alone */
+#define ENTERS  4       /* a large one: it has yet to come to its cell, ... */
+#define INSIDE  5       /* ... has arrived there, ... */
+#define MOVES   6       /* ... all have, with the same calls before, ... */
+#define MOVED   7       /* ... and it has what it needs of the others */
 #define GOOD    8       /* as in cell.pml */
 #define FAILED  9
+
+/* Kinds of operations. */
+#define A_SMALL_ONE 1
+#define A_LARGE_ONE 2
+#define A_SHOWN_ONE 3
+#define ONE_ALONE   4
 
 typedef Slot {
     byte seq;           /* the word: whose operation it is, ... */
     byte bound;         /* ... and what its owner had completed when it arrived */
-    byte record;
+    byte record;        /* the digest: of its record, and of those before */
     byte payload;
 }
 
@@ -119,30 +135,36 @@ typedef Seal {
 
 typedef Cell {
     byte arrived;
+    byte finished;
     bit revoked;
 }
 
 Slot slot[N * D];
 Buffer buffer[N];
 Seal seal[D];
-bit lent[N * (OPS + 2)]; /* the member's memory may be read by that operation */
 byte completed[N];      /* all up to this one; written by the member alone */
-Cell cell[OPS + 2];
+Cell cell[OPS + 3];
 byte abort_why;         /* the comm's abort word and record */
 
 bit dead[N];
 bit g_died;
 bit g_gone[N];
 bit g_failed;           /* a failure has been returned to somebody */
+hidden byte g_mismatch; /* the operation is not the same on all members */
 byte g_result[(OPS + 1) * N];
 
 #define ABORTED    (abort_why != WHY_NOTHING)
 #define WORD(j, s) slot[(j) * D + (s) % D]
-#define RECORD(j, s) \
-    (((LARGE >> ((s) - 1)) & 1) + 1 + ((j) == N - 1 && (s) == MISMATCH -> 100 : 0))
-#define LENT(j, s)   lent[(j) * (OPS + 2) + (s)]
-#define IS_LARGE(s)  (RECORD(me, s) == 2)
-#define IS_SECOND(s) ((s) > 1 && IS_LARGE((s) - 1))
+#define IS(mask, s) (((mask) >> ((s) - 1)) & 1)
+#define KIND(j, s)                                                             \
+    ((j) == N - 1 && (s) == MISMATCH && INSTEAD != 0 -> INSTEAD :              \
+     (IS(LARGE, s) -> A_LARGE_ONE :                                            \
+      (IS(SHOWN, s) -> A_SHOWN_ONE : (IS(ALONE, s) -> ONE_ALONE : A_SMALL_ONE))))
+#define DIFFERS_AT(s)                                                          \
+    (MISMATCH != 0 && ((s) == MISMATCH || (s) > MISMATCH && KEEPS(DIGEST_HAS_HISTORY)))
+#define RECORD(j, s) (KIND(j, s) + ((j) == N - 1 && DIFFERS_AT(s) -> 100 : 0))
+#define IN_CELL(s)   (KIND(me, s) == A_LARGE_ONE || KIND(me, s) == A_SHOWN_ONE)
+#define IS_ALONE(s)  (KIND(me, s) == ONE_ALONE)
 
 /* As seen by a member that has arrived itself. */
 #define HAS_ARRIVED(j, s) ((j) == me || WORD(j, s).seq == s)
@@ -194,8 +216,8 @@ inline lane_arrive()
         flush(me); /* stores stay in order */
         buffer[me].seq = s;
         buffer[me].bound = completed[me];
-        state[s + IS_LARGE(s)] = SECOND;
-        state[s] = ARRIVED
+        state[s] = (KIND(me, s) == A_LARGE_ONE -> ENTERS :
+                    (IS_ALONE(s) -> NEEDS_NOBODY : ARRIVED))
     }
 }
 
@@ -286,8 +308,6 @@ inline lane_done()
 {
     d_step {
         over[s] = 1;
-        over[s - IS_SECOND(s)] = 1;
-        over[s + IS_LARGE(s)] = 1;
         if
         :: KEEPS(DONE_IS_A_PREFIX) ->
            do
@@ -331,27 +351,20 @@ inline call_return()
 {
     d_step {
         assert(state[s] == GOOD || state[s] == FAILED);
+        g_mismatch = MISMATCH != 0 && s >= MISMATCH;
         if
-        :: IS_LARGE(s) -> s++; state[s] = state[s - 1]
-        :: IS_SECOND(s) -> state[s - 1] = state[s]
-        :: else
+        :: IS_ALONE(s)
+        :: else ->
+           for (j : 0 .. N - 1) {
+               assert(g_result[s * N + j] == 0 || g_result[s * N + j] == state[s])
+           }
+           j = 0;
+           assert(state[s] == FAILED || !g_mismatch);
+           g_result[s * N + me] = state[s]
         fi;
-        if
-        :: IS_SECOND(s) ->
-           assert(state[s] == FAILED || !g_wrong);
-           g_wrong = 0;
-           LENT(me, s - 1) = 0
-        :: else
-        fi;
-        for (j : 0 .. N - 1) {
-            assert(g_result[s * N + j] == 0 || g_result[s * N + j] == state[s])
-        }
-        j = 0;
         assert(state[s] == GOOD || FAULTS);
-        assert(state[s] == FAILED || MISMATCH != s && (!IS_SECOND(s) || MISMATCH != s - 1));
         assert(state[s] == GOOD || DEATHS || DEADLINES || STRANGER || abort_why == WHY_MISMATCH);
         assert(state[s] == FAILED || !g_late[s]);
-        g_result[s * N + me] = state[s];
         if
         :: state[s] == FAILED -> g_failed = 1
         :: else
@@ -371,27 +384,24 @@ inline call_begin()
         begun++;
         s = begun;
         g_late[s] = g_failed;
-        state[s] = (ABORTED && KEEPS(ENTRY_CHECKS_ABORT) -> FAILED : WANTS);
-        if
-        :: IS_LARGE(s) ->
-           begun++;
-           g_late[begun] = g_failed;
-           LENT(me, s) = 1
-        :: else
-        fi
+        state[s] = (ABORTED && KEEPS(ENTRY_CHECKS_ABORT) -> FAILED : WANTS)
     }
 }
 
 inline call_succeed()
 {
     if
-    :: KEEPS(DONE_AFTER_READ) || IS_LARGE(s) ->
+    :: IN_CELL(s) ->
        if
-       :: IS_LARGE(s) || IS_SECOND(s)
-       :: else -> lane_read()
-       fi;
-       lane_done()
-    :: else -> lane_done(); lane_read()
+       :: KEEPS(LARGE_IS_COMPLETED) && KEEPS(COMPLETED_AT_THE_END) -> lane_done()
+       :: else
+       fi
+    :: IS_ALONE(s) -> lane_done()
+    :: else ->
+       if
+       :: KEEPS(DONE_AFTER_READ) -> lane_read(); lane_done()
+       :: else -> lane_done(); lane_read()
+       fi
     fi;
     atomic { state[s] = GOOD; call_return() }
 }
@@ -419,11 +429,13 @@ inline call_succeed()
        call_fail()                                                             \
     :: atomic { state[x] == ARRIVED && ALL_THERE(x) -> s = x; lane_commit() }; \
        if                                                                      \
-       :: state[s] == GOOD && !IS_LARGE(s) -> call_succeed()                   \
-       :: atomic { state[s] == GOOD && IS_LARGE(s) -> state[s] = SHOWN; s = 0 }\
+       :: state[s] == GOOD && !IN_CELL(s) -> call_succeed()                    \
+       :: atomic { state[s] == GOOD && IN_CELL(s) -> state[s] = ENTERS; s = 0 }\
        :: state[s] == FAILED -> call_fail()                                    \
        fi                                                                      \
-    :: atomic { state[x] == ARRIVED && SEALED(x, REVOKED) ->   \
+    :: atomic { state[x] == NEEDS_NOBODY -> s = x };                           \
+       call_succeed()                                                          \
+    :: atomic { state[x] == ARRIVED && SEALED(x, REVOKED) ->                   \
                 s = x; state[x] = FAILED };                                    \
        call_fail()                                                             \
     :: atomic { state[x] == ARRIVED && OF_SOME(IS_UNLIKE, x) &&\
@@ -440,15 +452,16 @@ inline call_succeed()
        :: else -> atomic { s = 0; why = WHY_NOTHING }                          \
        fi
 
+#if LARGE || SHOWN
 #include "lane_large.pml"
+#endif
 
 proctype member(byte me)
 {
     byte begun, returned, s, j, why, verdict;
-    byte state[OPS + 4];
-    bit over[OPS + 4];
-    bit g_late[OPS + 4];
-    bit g_wrong;
+    byte state[OPS + 3];
+    bit over[OPS + 3];
+    bit g_late[OPS + 3];
 
     {
         do
@@ -459,19 +472,14 @@ proctype member(byte me)
            :: else -> s = 0
            fi
         STEPS_OF(returned + 1)
-#if LARGE
-        STEPS_OF_LARGE(returned + 1)
-        GIVING_UP_LARGE(returned + 1)
+#if LARGE || SHOWN
+        STEPS_IN_CELL(returned + 1)
 #endif
-#if OPEN > 1 || LARGE
+#if OPEN > 1
         STEPS_OF(returned + 2)
+#if LARGE || SHOWN
+        STEPS_IN_CELL(returned + 2)
 #endif
-#if OPEN > 1 && LARGE
-        STEPS_OF_LARGE(returned + 2)
-        GIVING_UP_LARGE(returned + 2)
-#endif
-#if OPEN > 2 || OPEN > 1 && LARGE
-        STEPS_OF(returned + 3)
 #endif
         od
     } unless {
@@ -479,12 +487,12 @@ proctype member(byte me)
     };
     skip;
     d_step { /* old values of variables would only multiply the states */
-        for (j : 0 .. OPS + 3) {
+        for (j : 0 .. OPS + 2) {
             state[j] = 0;
             over[j] = 0;
             g_late[j] = 0
         }
-        begun = 0; returned = 0; s = 0; j = 0; why = 0; verdict = 0; g_wrong = 0;
+        begun = 0; returned = 0; s = 0; j = 0; why = 0; verdict = 0;
         g_gone[me] = 1
     }
 }

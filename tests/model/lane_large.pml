@@ -1,72 +1,91 @@
-/* For lane.pml: what the rank's thread can do for its operation x, a large one, when all have
- * arrived at its first number. */
+/* For lane.pml: what the rank's thread can do for its operation x in a cell. A large one has
+ * arrived in the lane with its record alone and has waited for nobody there; one that was shown
+ * has met all members there, and reads their payloads (where their rows are) until its end.
+ *
+ * What cells do is in cell.pml, and how data moves in staged.pml, pull.pml and direct.pml: here
+ * one step moves it, and `finished` is all that matters. The cell compares records, too, but not
+ * those of earlier operations; it is left out, so that what the lane finds is all there is. */
 
-/* All large ones were alike in the lane. In a cell the commit is all that matters
- * here: all inside, unless revoked. */
-#define STEPS_IN_CELL(x)                                                       \
-    :: atomic { state[x] == SHOWN ->                                           \
-                if                                                             \
-                :: cell[x].revoked -> s = x; state[x] = FAILED                 \
-                :: else -> cell[x].arrived++; state[x] = INSIDE                \
-                fi };                                                          \
-       if                                                                      \
-       :: s != 0 -> call_fail()                                                \
-       :: else                                                                 \
-       fi                                                                      \
-    :: atomic { state[x] == INSIDE && cell[x].arrived == N ||                  \
-                state[x] == SHOWN && !KEEPS(LARGE_COMMITS_IN_CELL) -> s = x }; \
-       call_succeed()                                                          \
-    :: atomic { state[x] == INSIDE && cell[x].revoked -> s = x; state[x] = FAILED }; \
-       call_fail()                                                             \
-    :: atomic { state[x] == INSIDE && cell[x].arrived < N && !cell[x].revoked && GIVES_UP -> \
-                s = x; state[x] = FAILED; cell[x].revoked = KEEPS(LARGE_REVOKES_CELL); \
-                why = (ABORTED -> WHY_NOTHING : WHY_LATE) };                   \
-       call_fail()
-
-/* Reads of all are one step: each could come at that time. Of the dead the system
- * gives nothing. Wrong data is known to the model alone (g_wrong). */
-inline pull_read()
+/* The arrival in the cell releases the one in the lane. */
+inline cell_arrive()
 {
     d_step {
-        for (j : 0 .. N - 1) {
-            g_wrong = g_wrong || !LENT(j, s)
-        }
-        j = 0
+        if
+        :: KEEPS(LANE_BEFORE_CELL) -> flush(me)
+        :: else
+        fi;
+        if
+        :: cell[s].revoked -> state[s] = FAILED
+        :: else -> cell[s].arrived++; state[s] = INSIDE
+        fi;
+        if
+        :: state[s] == INSIDE && !KEEPS(COMPLETED_AT_THE_END) -> lane_done()
+        :: else
+        fi
     }
 }
 
-#define CAN_READ(x)                                                            \
-    (!dead[0] && (state[x] == SHOWN ||                                         \
-                  state[x] == ARRIVED && IS_LARGE(x) && !KEEPS(READ_AFTER_ALL_SHOWN)))
+/* As the code does: a member that is not there does not differ. */
+inline cell_compare()
+{
+    d_step {
+        if
+        :: OF_SOME(IS_UNLIKE, s) && KEEPS(COMPARED_IN_CELL) ->
+           assert(cell[s].finished < N);
+           cell[s].revoked = 1;
+           state[s] = FAILED;
+           why = WHY_MISMATCH
+        :: else -> state[s] = MOVES
+        fi
+    }
+}
 
-/* Those who have read arrive at the second number, which commits like a small one. */
-#define STEPS_OF_PULL(x)                                                       \
-    :: atomic { CAN_READ(x) -> s = x;                                          \
-                if                                                             \
-                :: KEEPS(READ_BEFORE_SECOND) -> pull_read()                    \
-                :: else                                                        \
-                fi;                                                            \
-                state[x] = HAS_READ_ALL; s = 0 }                               \
-    :: atomic { state[x] == HAS_READ_ALL && state[(x) + 1] == SECOND && ROOM((x) + 1) && \
-                KEEPS(SECOND_COMMITS) -> s = x + 1 };                          \
-       lane_write();                                                           \
-       lane_arrive();                                                          \
+inline cell_finish()
+{
+    d_step {
+        if
+        :: KIND(me, s) == A_SHOWN_ONE -> lane_read()
+        :: else
+        fi;
+        if
+        :: cell[s].revoked -> state[s] = FAILED
+        :: else -> cell[s].finished++; state[s] = MOVED
+        fi
+    }
+}
+
+#define OUTCOME_OF_STEP                                                        \
        if                                                                      \
-       :: KEEPS(READ_BEFORE_SECOND) -> s = 0                                   \
-       :: else -> s--; pull_read(); s = 0                                      \
-       fi                                                                      \
-    :: atomic { state[x] == HAS_READ_ALL && !KEEPS(SECOND_COMMITS) -> s = x }; \
-       call_succeed()
+       :: state[s] == FAILED -> call_fail()                                    \
+       :: else -> s = 0                                                        \
+       fi
 
-#if PULL
-#define STEPS_OF_LARGE(x) STEPS_OF_PULL(x)
-#else
-#define STEPS_OF_LARGE(x) STEPS_IN_CELL(x)
-#endif
+#define IS_IN_CELL(x)   (state[x] >= INSIDE && state[x] <= MOVED)
+#define IS_COMMITTED(x) (cell[x].finished == N)
+#define FINDS_OTHER(x)                                                         \
+    (OF_SOME(IS_UNLIKE, x) && KEEPS(WAIT_LOOKS_IN_LANE) &&                     \
+     (state[x] == ENTERS || state[x] == INSIDE && cell[x].arrived < N))
 
-/* Before the second arrival nothing has to be told to anybody. */
-#define GIVING_UP_LARGE(x)                                                     \
-    :: atomic { (state[x] == SHOWN || state[x] == HAS_READ_ALL && state[(x) + 1] == SECOND) && \
-                GIVES_UP -> s = x; state[x] = FAILED;                          \
+#define STEPS_IN_CELL(x)                                                       \
+    :: atomic { state[x] == ENTERS -> s = x; cell_arrive() };                  \
+       OUTCOME_OF_STEP                                                         \
+    :: atomic { state[x] == INSIDE && cell[x].arrived == N && !cell[x].revoked -> \
+                s = x; cell_compare() };                                       \
+       OUTCOME_OF_STEP                                                         \
+    :: atomic { state[x] == MOVES -> s = x; cell_finish() };                   \
+       OUTCOME_OF_STEP                                                         \
+    :: atomic { state[x] == MOVED && (IS_COMMITTED(x) || !KEEPS(LARGE_COMMITS_IN_CELL)) -> s = x }; \
+       call_succeed()                                                          \
+    :: atomic { IS_IN_CELL(x) && cell[x].revoked -> s = x; state[x] = FAILED }; \
+       call_fail()                                                             \
+    :: atomic { FINDS_OTHER(x) -> s = x; why = WHY_MISMATCH;                   \
+                cell[x].revoked = cell[x].revoked || state[x] == INSIDE;       \
+                state[x] = FAILED };                                           \
+       call_fail()                                                             \
+    :: atomic { IS_IN_CELL(x) && !IS_COMMITTED(x) && !cell[x].revoked && GIVES_UP -> \
+                s = x; state[x] = FAILED; cell[x].revoked = KEEPS(LARGE_REVOKES_CELL); \
+                why = (ABORTED -> WHY_NOTHING : WHY_LATE) };                   \
+       call_fail()                                                             \
+    :: atomic { state[x] == ENTERS && GIVES_UP -> s = x; state[x] = FAILED;    \
                 why = (ABORTED -> WHY_NOTHING : WHY_LATE) };                   \
        call_fail()

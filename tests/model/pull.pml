@@ -1,8 +1,8 @@
-/* PULL, a style of staged mode: nothing is staged; once all have arrived each
- * member reads the others' private buffers, through the system, which fails where
- * there is nothing to read. Nobody writes anybody else's, so nobody claims or
- * drains: who reads a buffer that its owner has taken back finds something wrong,
- * and must not succeed. Commit point: finished == n, all have read all.
+/* PULLED mode: nothing is staged. Once all have arrived each member reads the others'
+ * private buffers, through the system, which fails where there is nothing to read. Nobody
+ * writes anybody else's, so nobody claims or drains: a member that reads a buffer that its
+ * owner has taken back finds something wrong, and must not succeed. Commit point:
+ * finished == n, all have read all.
  *
  * Wrong data is known to the model alone (g_wrong): the code cannot tell. */
 

@@ -1,6 +1,6 @@
-/* Calls in a lane that need one member alone, whose data has a source (oriel_lane_one in
- * src/core/protocol/lane.c, src/ops/host/quick.c); and payloads of different sizes, of which large ones
- * take all places at once (place_of in src/core/protocol/lane.c).
+/* Calls in a lane that need one member alone, whose data has a source (begin_scan in
+ * src/ops/host/request.c); and payloads of different sizes, of which large ones take all places
+ * at once (place_of in src/core/protocol/lane.c).
  *
  * The conventions are those of lane.pml. There is no agreement here: who has its part
  * may succeed while another fails. What is left: nobody succeeds with anything but its

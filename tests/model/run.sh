@@ -77,19 +77,27 @@ lane-mismatch-three      | lane   | -DMISMATCH=1 -DN=3 -DOPS=2 -DD=1 |
 lane-mismatch-late       | lane   | -DMISMATCH=2 -DDEADLINES=1 -DOPEN=2 -DOPS=2 |
 lane-mismatch-death      | lane   | -DMISMATCH=1 -DDEATHS=1 |
 lane-revoked             | lane   | -DSTRANGER=1 -DOPEN=2 -DOPS=2 |
-lane-large               | lane   | -DLARGE=1 -DOPEN=3 |
-lane-large-late          | lane   | -DLARGE=1 -DDEADLINES=1 -DOPEN=3 |
-lane-large-late-three    | lane   | -DLARGE=1 -DDEADLINES=1 -DN=3 -DOPS=2 |
-lane-large-death         | lane   | -DLARGE=1 -DDEATHS=1 |
+lane-large               | lane   | -DLARGE=1 -DOPEN=2 |
+lane-large-between       | lane   | -DLARGE=2 -DOPEN=2 -DD=1 |
+lane-large-three         | lane   | -DLARGE=1 -DN=3 -DOPS=2 -DD=1 |
+lane-large-late          | lane   | -DLARGE=2 -DDEADLINES=1 -DABSENT=1 -DOPEN=2 -DD=1 |
+lane-large-late-three    | lane   | -DLARGE=1 -DDEADLINES=1 -DN=3 -DOPS=2 -DD=1 |
+lane-large-death         | lane   | -DLARGE=2 -DDEATHS=1 -DD=1 |
+lane-large-death-three   | lane   | -DLARGE=1 -DDEATHS=1 -DN=3 -DOPS=1 |
 lane-large-mismatch      | lane   | -DLARGE=1 -DMISMATCH=1 -DN=3 -DOPS=2 |
 lane-large-mismatch-late | lane   | -DLARGE=1 -DMISMATCH=1 -DDEADLINES=1 -DOPEN=2 -DOPS=2 |
-lane-pull                | lane   | -DLARGE=1 -DPULL=1 -DOPEN=3 |
-lane-pull-late           | lane   | -DLARGE=1 -DPULL=1 -DDEADLINES=1 -DOPEN=3 |
-lane-pull-late-second    | lane   | -DLARGE=2 -DPULL=1 -DDEADLINES=1 -DOPEN=2 |
-lane-pull-late-three     | lane   | -DLARGE=1 -DPULL=1 -DDEADLINES=1 -DN=3 -DOPS=2 |
-lane-pull-death          | lane   | -DLARGE=1 -DPULL=1 -DDEATHS=1 |
-lane-pull-mismatch       | lane   | -DLARGE=1 -DPULL=1 -DMISMATCH=1 -DN=3 -DOPS=2 |
-lane-pull-revoked        | lane   | -DLARGE=1 -DPULL=1 -DSTRANGER=1 |
+lane-large-or-small      | lane   | -DLARGE=1 -DMISMATCH=1 -DINSTEAD=1 -DN=3 -DOPS=2 |
+lane-large-or-alone      | lane   | -DLARGE=1 -DMISMATCH=1 -DINSTEAD=4 -DN=3 -DOPS=2 |
+lane-large-or-alone-late | lane   | -DLARGE=1 -DMISMATCH=1 -DINSTEAD=4 -DDEADLINES=1 -DOPEN=2 -DOPS=2 |
+lane-large-history       | lane   | -DALONE=1 -DLARGE=2 -DMISMATCH=1 -DOPEN=2 |
+lane-large-history-three | lane   | -DALONE=1 -DLARGE=2 -DMISMATCH=1 -DN=3 -DOPS=2 |
+lane-large-history-late  | lane   | -DALONE=1 -DLARGE=2 -DMISMATCH=1 -DDEADLINES=1 |
+lane-large-history-death | lane   | -DALONE=1 -DLARGE=2 -DMISMATCH=1 -DDEATHS=1 -DOPS=2 |
+lane-large-revoked       | lane   | -DLARGE=2 -DSTRANGER=1 -DOPEN=2 |
+lane-shown               | lane   | -DSHOWN=1 -DOPEN=2 -DD=1 |
+lane-shown-late          | lane   | -DSHOWN=1 -DDEADLINES=1 -DABSENT=1 -DOPEN=2 -DOPS=2 |
+lane-shown-death         | lane   | -DSHOWN=1 -DDEATHS=1 -DOPS=2 |
+lane-shown-mismatch      | lane   | -DALONE=1 -DSHOWN=2 -DMISMATCH=1 -DN=3 -DOPS=2 |
 rooted-broadcast         | rooted | -DBROADCAST=1 -DN=3 |
 rooted-ring              | rooted | -DRING=1 -DN=3 -DD=1 |
 rooted-late              | rooted | -DBROADCAST=1 -DDEADLINES=1 -DABSENT=1 -DN=3 -DOPS=2 -DD=1 |
@@ -227,9 +235,15 @@ DONE_IS_A_PREFIX        | -DOPEN=2 | return
 PAYLOAD_BEFORE_ARRIVE   | | success
 LARGE_COMMITS_IN_CELL   | -DLARGE=1 -DDEADLINES=1 | agreement
 LARGE_REVOKES_CELL      | -DLARGE=1 -DDEADLINES=1 | agreement
-READ_AFTER_ALL_SHOWN    | -DLARGE=1 -DPULL=1 | touch
-READ_BEFORE_SECOND      | -DLARGE=1 -DPULL=1 | touch
-SECOND_COMMITS          | -DLARGE=1 -DPULL=1 | touch
+DIGEST_HAS_HISTORY      | -DALONE=1 -DLARGE=2 -DMISMATCH=1 -DOPEN=2 | mismatch
+COMPARED_IN_CELL        | -DALONE=1 -DLARGE=2 -DMISMATCH=1 -DOPEN=2 | mismatch
+LANE_BEFORE_CELL        | -DALONE=1 -DLARGE=2 -DMISMATCH=1 -DOPEN=2 | mismatch
+WAIT_LOOKS_IN_LANE      | -DLARGE=1 -DMISMATCH=1 -DINSTEAD=4 -DN=3 -DOPS=2 | return
+LARGE_IS_COMPLETED      | -DLARGE=1 -DOPEN=2 | return
+COMPLETED_AT_THE_END    | -DALONE=1 -DLARGE=2 -DMISMATCH=1 -DOPEN=2 -DD=1 | mismatch
+ROWS
+    mutants lane-shown lane ' -DSHOWN=1' <<'ROWS'
+COMPLETED_AT_THE_END    | -DOPEN=2 -DD=1 | payload
 ROWS
     mutants rooted <<'ROWS'
 SUCCESS_NEEDS_SOURCE    | | payload
