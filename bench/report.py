@@ -115,7 +115,22 @@ def bars_part(results):
             lines.append((same[0]["op"], layout, bar, worst(same), outcome_text(same)))
     every = [verdict for result in results.values() for verdict in result.get("bars", [])]
     head = ["operation", "layout", "bar", "least figure", ""]
-    return f"{bars.sentence(every)}.\n\n{table(head, lines)}"
+    return f"On CPUs {bars.sentence(every)}. {gpu_sentence()}\n\n{table(head, lines)}"
+
+
+def gpu_bars():
+    return [bar for result in gpu.read() for bar in gpu.bars(result)]
+
+
+def gpu_sentence():
+    judged = gpu_bars()
+    met = sum(bar.met for bar in judged)
+    if not judged:
+        return "None has been measured on a GPU."
+    return (
+        f"On [a GPU](#on-a-gpu) {met} of {len(judged)} are met, {len(judged) - met} missed. "
+        "The table is of CPUs:"
+    )
 
 
 def layout_text(name, verdict):
@@ -150,6 +165,8 @@ VERDICT_HEAD = ["operation", "layout", "size", "bar", "figure", "interval"]
 
 def misses_part(results):
     lines = list(verdict_lines(results, lambda verdict: not verdict["met"]))
+    lines += [(bar.what, f"GPU, {bar.layout}", size_text(bar.bytes), bar.limit, bar.figure, "",
+               "**missed**") for bar in gpu_bars() if not bar.met]  # fmt: skip
     return table([*VERDICT_HEAD, ""], lines) if lines else "None."
 
 
