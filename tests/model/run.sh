@@ -93,7 +93,7 @@ lane-large-history       | lane   | -DALONE=1 -DLARGE=2 -DMISMATCH=1 -DOPEN=2 |
 lane-large-history-three | lane   | -DALONE=1 -DLARGE=2 -DMISMATCH=1 -DN=3 -DOPS=2 |
 lane-large-history-late  | lane   | -DALONE=1 -DLARGE=2 -DMISMATCH=1 -DDEADLINES=1 |
 lane-large-history-death | lane   | -DALONE=1 -DLARGE=2 -DMISMATCH=1 -DDEATHS=1 -DOPS=2 |
-lane-large-revoked       | lane   | -DLARGE=2 -DSTRANGER=1 -DOPEN=2 |
+lane-large-revoked       | lane   | -DLARGE=2 -DSTRANGER=1 -DOPEN=2 -DD=1 |
 lane-shown               | lane   | -DSHOWN=1 -DOPEN=2 -DD=1 |
 lane-shown-late          | lane   | -DSHOWN=1 -DDEADLINES=1 -DABSENT=1 -DOPEN=2 -DOPS=2 |
 lane-shown-death         | lane   | -DSHOWN=1 -DDEATHS=1 -DOPS=2 |
