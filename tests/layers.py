@@ -23,6 +23,7 @@ CORE = [
     "core/device",
     "core/nccl",
 ]
+HOST = [*WORLD, "core/protocol"]
 OPS = ["ops", "ops/host", "ops/reduce", "ops/kernel", "ops/cuda"]
 LIBRARIES = ["fabric/cuda", "fabric/nccl"]
 
@@ -41,7 +42,11 @@ SEES = {
     "core/nccl": [*WORLD, *LIBRARIES, "core/memory", "core/device"],
     "core/start": ["fabric", *CORE],
     "experimental": [*WORLD, *LIBRARIES, "core/device", "core/nccl", "core/protocol"],
-    **{room: ["fabric", *CORE, *LIBRARIES, "experimental", *OPS] for room in OPS},
+    "ops/reduce": [],
+    "ops": [*HOST, "ops/reduce"],
+    "ops/host": [*HOST, "ops", "ops/reduce"],
+    "ops/kernel": [*HOST, "core/memory", "ops", "ops/host", "ops/reduce"],
+    "ops/cuda": ["fabric", *CORE, *LIBRARIES, "experimental", "ops", "ops/kernel", "ops/reduce"],
     "ffi": ["fabric", *CORE, *LIBRARIES, *OPS],
     "tools": [*CORE, "core/start", "ops", *LIBRARIES],
 }

@@ -38,14 +38,12 @@ static oriel_status complete_params(const oriel_comm_params *given, oriel_comm_p
     oriel_status st;
 
     if (given != NULL) {
-        /* Programs built before there was `devices` have none. */
-        if (given->struct_size != sizeof params &&
-            given->struct_size != offsetof(oriel_comm_params, devices))
+        if (given->struct_size != sizeof params)
             return oriel_fail(ORIEL_ERR_INVALID,
                               "params.struct_size is %zu instead of %zu: start "
                               "from ORIEL_COMM_PARAMS_INIT",
                               given->struct_size, sizeof params);
-        memcpy(&params, given, given->struct_size);
+        params = *given;
     }
     st = complete_place(&params);
     if (st != ORIEL_OK)
