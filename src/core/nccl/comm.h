@@ -48,12 +48,6 @@ oriel_status oriel_nccl_invite(oriel_invitation *invitation_p);
 void oriel_nccl_look(oriel_comm *comm);
 oriel_status oriel_nccl_part(oriel_comm *comm);
 int oriel_nccl_close(oriel_comm *comm);
-/* Rounds of registration (register.c); closing is called with the communicators. `deregister`:
- * nobody uses the windows any more; else that is left to the end of the communicators. */
-oriel_status oriel_rounds_open(oriel_comm *comm);
-int oriel_rounds_step(oriel_comm *comm);
-int oriel_rounds_may_end(oriel_comm *comm);
-void oriel_rounds_close(struct oriel_nccl *nccl, int deregister);
 
 /* ---- NCCL's own calls (streams.c) ----------------------------------------------------------- */
 
@@ -100,7 +94,6 @@ oriel_nccl_wait oriel_nccl_patience(oriel_comm *comm, double seconds);
 
 /* ---- rounds of the registrar (register.c) ------------------------------------------------- */
 
-/* All do nothing where the fabric is not nccl. */
 oriel_status oriel_rounds_open(oriel_comm *comm);
 /* The registrar's thread: one step; whether something moved. */
 int oriel_rounds_step(oriel_comm *comm);

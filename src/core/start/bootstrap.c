@@ -275,7 +275,7 @@ static oriel_status lead_all(oriel_comm *comm, const oriel_meeting *meeting,
 {
     size_t n = (size_t)comm->num_processes;
     struct census *census = oriel_sys_now->alloc(sizeof *census + n * sizeof *mine);
-    const oriel_device_fabric *fabric;
+    const oriel_device_fabric *fabric = NULL;
     oriel_status st;
 
     if (census == NULL) {
