@@ -122,7 +122,7 @@ def test_both_levels_in_one_go(tmp_path):
                        "--iterations", 4, "--check", "--plot", tmp_path / "both")  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "from C" in done.stdout and "1 device each" in done.stdout
-    assert "of 10 bars are met" in done.stdout
+    assert "of 11 bars are met" in done.stdout
     check_plots(tmp_path / "both")
 
 
@@ -368,14 +368,14 @@ def judge(ratios, **changes):
 
 def test_bars_of_the_level_of_c():
     small, large = 8, 1 << 20
-    assert judge({small: 1.0, large: 1.5}) == {small: False, large: True}
-    assert judge({small: 1.01, large: 1.49}) == {small: True, large: False}
-    assert judge({small: 1.0, large: 1.5}, operation="all_gather") == {
-        small: True, large: True, None: True}  # fmt: skip
-    assert judge({small: 0.99, large: 1.4}, operation="permute") == {
-        small: False, large: True, None: False}  # fmt: skip
-    for n in (4, 8):
-        assert judge({small: 1.0, large: 0.99}, processes=n) == {small: True, large: False}
+    for n in (2, 4, 8):
+        assert judge({small: 0.85, large: 2.7}, processes=n) == {
+            small: True, large: True, None: True}  # fmt: skip
+        assert judge({small: 0.84, large: 1.5}, processes=n) == {
+            small: False, large: True, None: False}  # fmt: skip
+        assert judge({small: 0.9, large: 1.65}, processes=n, operation="permute") == {
+            small: True, large: True, None: True}  # fmt: skip
+        assert judge({small: 0.9, large: 1.55}, processes=n, operation="permute")[None] is False
     assert judge({small: 2.0}, processes=3) == {}
 
 
@@ -385,26 +385,24 @@ def test_interval_of_the_ratios():
     assert table.interval(ours[:5], theirs[:5]) == (0, 4)
 
 
-@pytest.mark.parametrize("best, word", [(0.99, "MISS"), (1.2, "EVEN")])
+@pytest.mark.parametrize("best, word", [(0.84, "MISS"), (1.2, "EVEN")])
 def test_a_shortfall_that_the_rounds_do_not_show(best, word):
     wanted = make_plan(level="c", peers=["mpi"], sizes=[8], operation="permute")
-    times = {"ours": [1.0] * 9, "mpi": [0.9] * 5 + [best] * 4}
+    times = {"ours": [1.0] * 9, "mpi": [0.8] * 5 + [best] * 4}
     rows = table.make_rows(wanted, 8, times)
     verdict = bench.bars.judge(wanted, rows)[0]
     assert (verdict["met"], verdict["even"]) == (False, word == "EVEN")
-    assert f"{word} mpi/oriel >= 1" in table.line(rows)
+    assert f"{word} mpi/oriel >= 0.85" in table.line(rows)
 
 
-@pytest.mark.parametrize("worst, alone", [(1.0, False), (0.99, True)])
-@pytest.mark.parametrize("strict", [False, True])
-def test_met_by_the_median_alone(worst, alone, strict):
-    """The interval reaches below the bar; to reach it is enough where it must be passed."""
-    operation = "all_reduce" if strict else "permute"
-    wanted = make_plan(level="c", peers=["mpi"], sizes=[8], operation=operation)
+@pytest.mark.parametrize("worst, alone", [(0.85, False), (0.84, True)])
+def test_met_by_the_median_alone(worst, alone):
+    """The interval reaches below the bar."""
+    wanted = make_plan(level="c", peers=["mpi"], sizes=[8], operation="permute")
     rows = table.make_rows(wanted, 8, {"ours": [1.0] * 5, "mpi": [worst, 1.2, 1.3, 1.4, 1.5]})
     verdict = bench.bars.judge(wanted, rows)[0]
-    assert verdict["met"] and verdict["by_median"] is (alone or strict)
-    count = ", 1 of them by the median alone" if alone or strict else ""
+    assert verdict["met"] and verdict["by_median"] is alone
+    count = ", 1 of them by the median alone" if alone else ""
     assert bench.bars.sentence([verdict]) == f"1 of 1 bars are met{count}; 0 are even, 0 missed"
 
 
