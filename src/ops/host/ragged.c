@@ -127,6 +127,8 @@ oriel_status oriel_ragged_expect(oriel_request *request)
     int n = request->group->n;
     int slices = request->ragged.slices;
 
+    if (request->slices != NULL)
+        return ORIEL_OK;
     request->slices = oriel_sys_now->alloc((size_t)n * (size_t)slices * sizeof *request->slices);
     if (request->slices == NULL)
         return oriel_fail(ORIEL_ERR_SYSTEM, "out of memory for %d slices of %d members", slices, n);

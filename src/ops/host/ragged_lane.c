@@ -68,14 +68,19 @@ static oriel_question ask(const oriel_request *request, enum oriel_meeting meeti
     };
 }
 
-/* In place, rows that come may lie anywhere among those that go: these are set aside. */
+/* In place, rows that come may lie anywhere among those that go: these are set aside. What a
+ * staged call needs is there before anybody hears of the call, so that to lack it fails here
+ * alone. */
 static oriel_status begin(oriel_request *request)
 {
+    const oriel_facts *facts = &request->group->facts;
     oriel_op *op = &request->op;
     size_t bytes = op->send == op->recv ? op->ragged->send_rows * oriel_op_block(op) : 0;
 
     request->ragged = *op->ragged;
     op->ragged = &request->ragged;
+    if (!facts->reads && !facts->one_process && oriel_ragged_expect(request) != ORIEL_OK)
+        return ORIEL_ERR_SYSTEM;
     if (bytes == 0)
         return ORIEL_OK;
     request->kept = oriel_sys_now->alloc(bytes);
