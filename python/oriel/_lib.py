@@ -27,7 +27,7 @@ class Status(enum.IntEnum):
     AUTH = 10
 
 
-# enum oriel_kind of src/core/world/trace.h, from 1 on.
+# enum oriel_kind of src/core/world/record.h, from 1 on.
 OPERATIONS = (
     "all_reduce",
     "all_gather",

@@ -129,7 +129,7 @@ def test_codes_are_those_of_the_header():
 
 
 def test_operations_are_those_of_the_library():
-    header = (ROOT / "src" / "core" / "world" / "trace.h").read_text()
+    header = (ROOT / "src" / "core" / "world" / "record.h").read_text()
     named = re.findall(r"ORIEL_KIND_([A-Z_]+)", header.split("enum oriel_kind {")[1].split("}")[0])
     assert [name.upper() for name in _lib.OPERATIONS] + ["COUNT"] == named
 
