@@ -74,12 +74,14 @@ static oriel_status begin(const xla_frame *frame, oriel_site *site, site_member 
 
     if (st == ORIEL_OK)
         st = find_key(frame, site, member, &key);
-    if (st == ORIEL_OK)
-        st = oriel_request_begin(request, member->group, member->rank, member->index, &key, &op);
+    if (st != ORIEL_OK) {
+        oriel_kernel_call_destroy(op.kernel);
+        return st;
+    }
+    request->op = op; /* the request's from here on, with its kernel */
+    st = oriel_request_begin(request, member->group, member->rank, member->index, &key);
     if (st == ORIEL_OK)
         request->record.instances = oriel_site_instances(site);
-    else
-        oriel_kernel_call_destroy(op.kernel);
     return st;
 }
 

@@ -132,19 +132,26 @@ int oriel_choose_stream(const oriel_facts *facts, enum oriel_kind kind, size_t b
     return facts->apart && bytes >= STREAM_FROM && (REDUCTIONS >> kind & 1) == 0;
 }
 
+static int fits(const struct row *row, const oriel_facts *facts, uint32_t known,
+                const oriel_question *q)
+{
+    size_t bytes;
+
+    if ((row->kinds >> q->kind & 1) == 0 || (row->with & ~known) != 0 ||
+        (row->without & known) != 0)
+        return 0;
+    bytes = measured(facts, q, row->measure);
+    return bytes >= row->from && (row->most == 0 || bytes <= row->most) &&
+           bytes <= bound_of(facts, row->bound);
+}
+
 oriel_choice oriel_choose(const oriel_facts *facts, const oriel_question *q)
 {
     uint32_t known = facts_of(facts, q->meeting);
     const struct row *row = rows;
 
-    for (;; row++) { /* the last one fits always */
-        size_t bytes = measured(facts, q, row->measure);
-
-        if ((row->kinds >> q->kind & 1) != 0 && (row->with & ~known) == 0 &&
-            (row->without & known) == 0 && bytes >= row->from &&
-            (row->most == 0 || bytes <= row->most) && bytes <= bound_of(facts, row->bound))
-            break;
-    }
+    while (!fits(row, facts, known, q)) /* the last one does always */
+        row++;
     return (oriel_choice){
         .mode = row->mode,
         .stream = (row->mode == ORIEL_MODE_STAGED && touched(facts, q) > facts->cache) ||

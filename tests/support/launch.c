@@ -23,7 +23,8 @@ oriel_status launch_kernel(const launch *how, int rank, const oriel_kernel *kern
     }
     memcpy(op.kernel->buffers, buffers, (size_t)(operands + results) * sizeof *buffers);
     oriel_kernel_call_identify(op.kernel, &how->comm->heap);
-    CHECK_OK(oriel_request_begin(&request, world, rank, oriel_group_index(world, rank), &key, &op));
+    request.op = op;
+    CHECK_OK(oriel_request_begin(&request, world, rank, oriel_group_index(world, rank), &key));
     return oriel_request_run(&request);
 }
 

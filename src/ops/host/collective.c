@@ -1,25 +1,27 @@
 /* The public operations: describe the call, make a request, drive it. */
+#include <string.h>
+
 #include "base/sys.h"
 #include "ops/host/request.h"
 
-static oriel_status begin(oriel_group *group, int rank, const oriel_op *op, oriel_request *request)
+static oriel_status begin(oriel_group *group, int rank, oriel_request *request)
 {
     int index = group->members[rank - group->comm->first_rank].index;
 
-    return oriel_request_begin(request, group, rank, index, NULL, op);
+    return oriel_request_begin(request, group, rank, index, NULL);
 }
 
-static oriel_status run(oriel_group *group, int rank, const oriel_op *op)
+/* With request->op there. */
+static oriel_status run(oriel_group *group, int rank, oriel_request *request)
 {
-    oriel_request request;
-    oriel_status st = oriel_op_check(group, rank, op);
+    oriel_status st = oriel_op_check(group, rank, &request->op);
 
     if (st == ORIEL_OK)
-        st = begin(group, rank, op, &request);
+        st = begin(group, rank, request);
     if (st != ORIEL_OK)
         return st;
-    oriel_request_order(&request);
-    return oriel_request_run(&request);
+    oriel_request_order(request);
+    return oriel_request_run(request);
 }
 
 static oriel_status start(oriel_group *group, int rank, const oriel_op *op,
@@ -33,9 +35,10 @@ static oriel_status start(oriel_group *group, int rank, const oriel_op *op,
     request = oriel_sys_now->alloc(sizeof *request);
     if (request == NULL)
         return oriel_fail(ORIEL_ERR_SYSTEM, "out of memory for a request");
+    request->op = *op;
     st = oriel_op_check(group, rank, op);
     if (st == ORIEL_OK)
-        st = begin(group, rank, op, request);
+        st = begin(group, rank, request);
     if (st == ORIEL_OK)
         st = oriel_request_keep(request);
     if (st != ORIEL_OK) {
@@ -49,33 +52,35 @@ static oriel_status start(oriel_group *group, int rank, const oriel_op *op,
     return ORIEL_OK;
 }
 
-static oriel_op describe(enum oriel_kind kind, const void *send, void *recv, size_t count,
-                         oriel_dtype dtype)
+/* Field by field: see begin_scan in request.c. */
+static void describe(oriel_op *op, enum oriel_kind kind, const void *send, void *recv, size_t count,
+                     oriel_dtype dtype)
 {
-    return (oriel_op){
-        .kind = kind,
-        .dtype = dtype,
-        .send = send,
-        .recv = recv,
-        .count = count,
-    };
+    memset(op, 0, sizeof *op);
+    op->kind = kind;
+    op->dtype = dtype;
+    op->send = send;
+    op->recv = recv;
+    op->count = count;
 }
 
 oriel_status oriel_all_reduce(oriel_group *group, int rank, const void *send, void *recv,
                               size_t count, oriel_dtype dtype, oriel_redop op)
 {
-    oriel_op call = describe(ORIEL_KIND_ALL_REDUCE, send, recv, count, dtype);
+    oriel_request request;
 
-    call.redop = op;
-    return run(group, rank, &call);
+    describe(&request.op, ORIEL_KIND_ALL_REDUCE, send, recv, count, dtype);
+    request.op.redop = op;
+    return run(group, rank, &request);
 }
 
 oriel_status oriel_all_reduce_start(oriel_group *group, int rank, const void *send, void *recv,
                                     size_t count, oriel_dtype dtype, oriel_redop op,
                                     oriel_request **request_p)
 {
-    oriel_op call = describe(ORIEL_KIND_ALL_REDUCE, send, recv, count, dtype);
+    oriel_op call;
 
+    describe(&call, ORIEL_KIND_ALL_REDUCE, send, recv, count, dtype);
     call.redop = op;
     return start(group, rank, &call, request_p);
 }
@@ -83,34 +88,38 @@ oriel_status oriel_all_reduce_start(oriel_group *group, int rank, const void *se
 oriel_status oriel_all_gather(oriel_group *group, int rank, const void *send, void *recv,
                               size_t count, oriel_dtype dtype)
 {
-    oriel_op call = describe(ORIEL_KIND_ALL_GATHER, send, recv, count, dtype);
+    oriel_request request;
 
-    return run(group, rank, &call);
+    describe(&request.op, ORIEL_KIND_ALL_GATHER, send, recv, count, dtype);
+    return run(group, rank, &request);
 }
 
 oriel_status oriel_all_gather_start(oriel_group *group, int rank, const void *send, void *recv,
                                     size_t count, oriel_dtype dtype, oriel_request **request_p)
 {
-    oriel_op call = describe(ORIEL_KIND_ALL_GATHER, send, recv, count, dtype);
+    oriel_op call;
 
+    describe(&call, ORIEL_KIND_ALL_GATHER, send, recv, count, dtype);
     return start(group, rank, &call, request_p);
 }
 
 oriel_status oriel_reduce_scatter(oriel_group *group, int rank, const void *send, void *recv,
                                   size_t count, oriel_dtype dtype, oriel_redop op)
 {
-    oriel_op call = describe(ORIEL_KIND_REDUCE_SCATTER, send, recv, count, dtype);
+    oriel_request request;
 
-    call.redop = op;
-    return run(group, rank, &call);
+    describe(&request.op, ORIEL_KIND_REDUCE_SCATTER, send, recv, count, dtype);
+    request.op.redop = op;
+    return run(group, rank, &request);
 }
 
 oriel_status oriel_reduce_scatter_start(oriel_group *group, int rank, const void *send, void *recv,
                                         size_t count, oriel_dtype dtype, oriel_redop op,
                                         oriel_request **request_p)
 {
-    oriel_op call = describe(ORIEL_KIND_REDUCE_SCATTER, send, recv, count, dtype);
+    oriel_op call;
 
+    describe(&call, ORIEL_KIND_REDUCE_SCATTER, send, recv, count, dtype);
     call.redop = op;
     return start(group, rank, &call, request_p);
 }
@@ -118,34 +127,38 @@ oriel_status oriel_reduce_scatter_start(oriel_group *group, int rank, const void
 oriel_status oriel_all_to_all(oriel_group *group, int rank, const void *send, void *recv,
                               size_t count, oriel_dtype dtype)
 {
-    oriel_op call = describe(ORIEL_KIND_ALL_TO_ALL, send, recv, count, dtype);
+    oriel_request request;
 
-    return run(group, rank, &call);
+    describe(&request.op, ORIEL_KIND_ALL_TO_ALL, send, recv, count, dtype);
+    return run(group, rank, &request);
 }
 
 oriel_status oriel_all_to_all_start(oriel_group *group, int rank, const void *send, void *recv,
                                     size_t count, oriel_dtype dtype, oriel_request **request_p)
 {
-    oriel_op call = describe(ORIEL_KIND_ALL_TO_ALL, send, recv, count, dtype);
+    oriel_op call;
 
+    describe(&call, ORIEL_KIND_ALL_TO_ALL, send, recv, count, dtype);
     return start(group, rank, &call, request_p);
 }
 
 oriel_status oriel_broadcast(oriel_group *group, int rank, const void *send, void *recv,
                              size_t count, oriel_dtype dtype, int root)
 {
-    oriel_op call = describe(ORIEL_KIND_BROADCAST, send, recv, count, dtype);
+    oriel_request request;
 
-    call.root = root;
-    return run(group, rank, &call);
+    describe(&request.op, ORIEL_KIND_BROADCAST, send, recv, count, dtype);
+    request.op.root = root;
+    return run(group, rank, &request);
 }
 
 oriel_status oriel_broadcast_start(oriel_group *group, int rank, const void *send, void *recv,
                                    size_t count, oriel_dtype dtype, int root,
                                    oriel_request **request_p)
 {
-    oriel_op call = describe(ORIEL_KIND_BROADCAST, send, recv, count, dtype);
+    oriel_op call;
 
+    describe(&call, ORIEL_KIND_BROADCAST, send, recv, count, dtype);
     call.root = root;
     return start(group, rank, &call, request_p);
 }
@@ -153,19 +166,21 @@ oriel_status oriel_broadcast_start(oriel_group *group, int rank, const void *sen
 oriel_status oriel_permute(oriel_group *group, int rank, const void *send, void *recv, size_t count,
                            oriel_dtype dtype, const int *pairs, int num_pairs)
 {
-    oriel_op call = describe(ORIEL_KIND_PERMUTE, send, recv, count, dtype);
+    oriel_request request;
 
-    call.pairs = pairs;
-    call.num_pairs = num_pairs;
-    return run(group, rank, &call);
+    describe(&request.op, ORIEL_KIND_PERMUTE, send, recv, count, dtype);
+    request.op.pairs = pairs;
+    request.op.num_pairs = num_pairs;
+    return run(group, rank, &request);
 }
 
 oriel_status oriel_permute_start(oriel_group *group, int rank, const void *send, void *recv,
                                  size_t count, oriel_dtype dtype, const int *pairs, int num_pairs,
                                  oriel_request **request_p)
 {
-    oriel_op call = describe(ORIEL_KIND_PERMUTE, send, recv, count, dtype);
+    oriel_op call;
 
+    describe(&call, ORIEL_KIND_PERMUTE, send, recv, count, dtype);
     call.pairs = pairs;
     call.num_pairs = num_pairs;
     return start(group, rank, &call, request_p);
@@ -173,9 +188,10 @@ oriel_status oriel_permute_start(oriel_group *group, int rank, const void *send,
 
 oriel_status oriel_barrier(oriel_group *group, int rank)
 {
-    oriel_op call = {.kind = ORIEL_KIND_BARRIER};
+    oriel_request request;
 
-    return run(group, rank, &call);
+    describe(&request.op, ORIEL_KIND_BARRIER, NULL, NULL, 0, 0);
+    return run(group, rank, &request);
 }
 
 oriel_status oriel_barrier_start(oriel_group *group, int rank, oriel_request **request_p)
@@ -188,18 +204,20 @@ oriel_status oriel_barrier_start(oriel_group *group, int rank, oriel_request **r
 oriel_status oriel_ragged_all_to_all(oriel_group *group, int rank, const void *send, void *recv,
                                      oriel_dtype dtype, const oriel_ragged *ragged)
 {
-    oriel_op call = describe(ORIEL_KIND_RAGGED_ALL_TO_ALL, send, recv, 0, dtype);
+    oriel_request request;
 
-    call.ragged = ragged;
-    return run(group, rank, &call);
+    describe(&request.op, ORIEL_KIND_RAGGED_ALL_TO_ALL, send, recv, 0, dtype);
+    request.op.ragged = ragged;
+    return run(group, rank, &request);
 }
 
 oriel_status oriel_ragged_all_to_all_start(oriel_group *group, int rank, const void *send,
                                            void *recv, oriel_dtype dtype,
                                            const oriel_ragged *ragged, oriel_request **request_p)
 {
-    oriel_op call = describe(ORIEL_KIND_RAGGED_ALL_TO_ALL, send, recv, 0, dtype);
+    oriel_op call;
 
+    describe(&call, ORIEL_KIND_RAGGED_ALL_TO_ALL, send, recv, 0, dtype);
     call.ragged = ragged;
     return start(group, rank, &call, request_p);
 }

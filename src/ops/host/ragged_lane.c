@@ -136,10 +136,13 @@ static size_t one_place(const oriel_request *request)
 static size_t rows_for_others(const oriel_request *request)
 {
     const oriel_ragged *r = &request->ragged;
+    int own = request->index * r->slices;
     size_t rows = 0;
 
     for (int i = 0; i < request->group->n * r->slices; i++)
-        rows += i / r->slices == request->index ? 0 : (size_t)r->send_sizes[i];
+        rows += (size_t)r->send_sizes[i];
+    for (int i = own; i < own + r->slices; i++)
+        rows -= (size_t)r->send_sizes[i];
     return rows * request->record.bytes;
 }
 

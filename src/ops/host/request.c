@@ -62,15 +62,15 @@ static void note(oriel_request *request)
 }
 
 oriel_status oriel_request_begin(oriel_request *request, const oriel_group *group, int rank,
-                                 int index, const oriel_key *key, const oriel_op *op)
+                                 int index, const oriel_key *key)
 {
+    const oriel_op *op = &request->op;
     oriel_status st;
 
     request->comm = group->comm;
     request->group = group;
     request->rank = rank;
     request->index = index;
-    request->op = *op;
     request->state = REQUEST_ENTER;
     request->member = NULL;
     request->brings = 0;

@@ -103,11 +103,12 @@ struct oriel_request {
     void *done_arg[3];
 };
 
-/* Fills a request; the caller has checked the arguments. What `op` points to must
- * stay until the outcome, unless oriel_request_keep is called. `key` is NULL for a call that
- * will be ordered. ORIEL_ERR_SYSTEM: no memory, and nothing to release. */
+/* Fills a request, but for its `op`, which the caller has put there and checked: to copy it costs
+ * a small call more than to fill it. What `op` points to must stay until the outcome, unless
+ * oriel_request_keep is called. `key` is NULL for a call that will be ordered. ORIEL_ERR_SYSTEM:
+ * no memory, and nothing to release. */
 oriel_status oriel_request_begin(oriel_request *request, const oriel_group *group, int rank,
-                                 int index, const oriel_key *key, const oriel_op *op);
+                                 int index, const oriel_key *key);
 /* Makes it the group's next ordered call of its rank. */
 void oriel_request_order(oriel_request *request);
 /* Copies the arrays that describe the call; on failure drops the request. */

@@ -91,7 +91,8 @@ static void submit(oriel_comm *comm, struct work *work, int i, int rank,
                      .count = op->count};
 
     CHECK(request != NULL, "no request");
-    CHECK_OK(oriel_request_begin(request, world, rank, rank, &key, &call));
+    request->op = call;
+    CHECK_OK(oriel_request_begin(request, world, rank, rank, &key));
     request->done = done;
     request->done_arg[0] = work;
     request->done_arg[1] = op;
