@@ -33,6 +33,8 @@ enum { LANE_MOST = 32 << 10 };
 enum { LANE_READ_MOST = 512 << 10 };
 /* One system call that reads another's memory costs as much as two copies of so much. */
 enum { PULL_FROM = 24 << 10 };
+/* Where it may also cost a switch, of so much. */
+enum { PULL_CROWDED_FROM = 256 << 10 };
 /* In one process the buffers are at hand: from here on copying once pays for a cell. */
 enum { DIRECT_FROM = 4096 };
 /* Cores that share no cache fetch what another has stored line by line out of its cache, unless
@@ -60,6 +62,8 @@ static const struct row {
      "the members' buffers are in one process"},
     {KIND(ALL_GATHER) | KIND(PERMUTE), LANE | READS, CROWDED, BLOCK, PULL_FROM, 0, NO_BOUND,
      ORIEL_MODE_PULLED, "one copy out of the other's memory beats two"},
+    {KIND(ALL_TO_ALL) | KIND(PERMUTE), LANE | READS | CROWDED, 0, PAYLOAD, PULL_CROWDED_FROM, 0,
+     NO_BOUND, ORIEL_MODE_PULLED, "one copy out of the other's memory beats two"},
     {KIND(ALL_REDUCE), LANE, 0, PAYLOADS, LANE_READ_MOST + 1, 0, NO_BOUND, ORIEL_MODE_STAGED,
      "chunk by chunk: members work on one while the next is on its way"},
     {KIND(PERMUTE), LANE | CROWDED | LARGE, 0, PAYLOAD, 0, 0, ONE_PLACE, ORIEL_MODE_LANE,

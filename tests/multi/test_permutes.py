@@ -1,4 +1,5 @@
-"""Permutations where ranks share cores."""
+"""Permutations where ranks share cores. Where they may not read each other's memory, large ones
+go by the lane, too."""
 
 import sys
 from pathlib import Path
@@ -13,7 +14,7 @@ ROUNDS = 40 if job.SOAK else 2
 
 @pytest.mark.parametrize("processes", [2, 3, 5])
 def test_permutes(processes):
-    job.check(processes, "permutes", ROUNDS, one_core=True)
+    job.check(processes, "permutes", ROUNDS, one_core=True, direct=0)
 
 
 def test_death_of_a_source():
@@ -21,7 +22,14 @@ def test_death_of_a_source():
     store = job.fresh_store()
     started = [
         job.Process(
-            "permutes", 1, "kill", process_id=p, num_processes=4, store=store, one_core=True
+            "permutes",
+            1,
+            "kill",
+            process_id=p,
+            num_processes=4,
+            store=store,
+            one_core=True,
+            direct=0,
         )
         for p in range(4)
     ]

@@ -60,11 +60,16 @@ static void bounds_where_ranks_outnumber_cores(void **state)
     crowd.crowded = 1;
     expect(crowd, ORIEL_KIND_ALL_REDUCE, MEET_LANE, 64 << 10, ORIEL_MODE_LANE);
     expect(crowd, ORIEL_KIND_ALL_REDUCE, MEET_LANE, (64 << 10) + 1, ORIEL_MODE_STAGED);
+    expect(crowd, ORIEL_KIND_PERMUTE, MEET_LANE, (256 << 10) - 1, ORIEL_MODE_LANE);
+    expect(crowd, ORIEL_KIND_PERMUTE, MEET_LANE, 256 << 10, ORIEL_MODE_PULLED);
+    expect(crowd, ORIEL_KIND_ALL_GATHER, MEET_LANE, 1 << 20, ORIEL_MODE_LANE);
+    expect(crowd, ORIEL_KIND_ALL_GATHER, MEET_LANE, (1 << 20) + 1, ORIEL_MODE_PULLED);
+    crowd.reads = 0;
     expect(crowd, ORIEL_KIND_PERMUTE, MEET_LANE, 1 << 20, ORIEL_MODE_LANE);
-    expect(crowd, ORIEL_KIND_PERMUTE, MEET_LANE, (1 << 20) + 1, ORIEL_MODE_PULLED);
+    expect(crowd, ORIEL_KIND_PERMUTE, MEET_LANE, (1 << 20) + 1, ORIEL_MODE_STAGED);
     crowd.place = HEAP_LANE_ROOM / 4; /* more members than lanes have all their room for */
     expect(crowd, ORIEL_KIND_PERMUTE, MEET_LANE, crowd.place, ORIEL_MODE_LANE);
-    expect(crowd, ORIEL_KIND_PERMUTE, MEET_LANE, crowd.place + 1, ORIEL_MODE_PULLED);
+    expect(crowd, ORIEL_KIND_PERMUTE, MEET_LANE, crowd.place + 1, ORIEL_MODE_STAGED);
     expect(crowd, ORIEL_KIND_BROADCAST, MEET_LANE, 4 * crowd.place, ORIEL_MODE_LANE);
 }
 
