@@ -216,7 +216,7 @@ def run_pytest(session, suite, folder, preset="normal", timeout=PATIENCE, beside
     """The pytest cases of one folder, against one build of the C programs. The files
     `beside` are run beside the others: those wait while these compute. With full
     counts everything runs alone."""
-    files = sorted(folder.glob("test_*.py"))
+    files = sorted(folder.rglob("test_*.py"))
     if not files:
         return []
     error = session.build(preset)
