@@ -71,18 +71,6 @@ typedef struct lane_scan {
     uint64_t least; /* what each of them has completed, at least */
 } lane_scan;
 
-/* Of a call that needs all members. */
-static inline lane_scan oriel_lane_all(const oriel_member *member)
-{
-    return (lane_scan){.end = (int)member->n, .least = UINT64_MAX};
-}
-
-/* Of a call that needs one (-1: none) and succeeds without the others. */
-static inline lane_scan oriel_lane_one(int index)
-{
-    return (lane_scan){.at = index < 0 ? 0 : index, .end = index + 1, .some = 1};
-}
-
 /* Bytes of payload a member may bring; 0: the group is too large for a lane. */
 size_t oriel_lane_room_for(const oriel_heap *heap, int n);
 /* Under the lock of the cell that makes it: takes a lane of `rank`'s pool and

@@ -24,6 +24,18 @@ static const oriel_record record = {.bytes = 8, .n = RANKS, .kind = ORIEL_KIND_B
 static oriel_comm *comm;
 static oriel_member members[RANKS];
 
+/* Of a call that needs all members. */
+static lane_scan scan_all(const oriel_member *member)
+{
+    return (lane_scan){.end = (int)member->n, .least = UINT64_MAX};
+}
+
+/* Of a call that needs one (-1: none) and succeeds without the others. */
+static lane_scan scan_one(int index)
+{
+    return (lane_scan){.at = index < 0 ? 0 : index, .end = index + 1, .some = 1};
+}
+
 static void sit(void)
 {
     int number;
@@ -45,7 +57,7 @@ static int lanes_taken(void)
 
 static enum lane_view look(int i, uint64_t s)
 {
-    lane_scan scan = oriel_lane_all(&members[i]);
+    lane_scan scan = scan_all(&members[i]);
 
     return oriel_lane_look(&members[i], s, &scan);
 }
@@ -112,7 +124,7 @@ static void differing_records_are_seen_by_all(void **state)
 
     (void)state;
     sit();
-    scan = oriel_lane_all(&members[0]);
+    scan = scan_all(&members[0]);
     other.bytes = 16;
     oriel_lane_arrive(&members[0], 1, &record, 8);
     oriel_lane_arrive(&members[1], 1, &other, 8);
@@ -134,15 +146,15 @@ static void one_is_enough(void **state)
     (void)state;
     sit();
     oriel_lane_arrive(&members[0], 1, &record, 8);
-    scan = oriel_lane_one(1);
+    scan = scan_one(1);
     assert_int_equal(oriel_lane_look(&members[0], 1, &scan), LANE_WAITING);
     oriel_lane_arrive(&members[1], 1, &record, 8);
     assert_int_equal(oriel_lane_look(&members[0], 1, &scan), LANE_FULL);
-    scan = oriel_lane_one(-1);
+    scan = scan_one(-1);
     assert_int_equal(oriel_lane_look(&members[1], 1, &scan), LANE_FULL);
     assert_true(oriel_lane_seal(&members[1], 1)); /* the third has not come */
     oriel_lane_arrive(&members[2], 1, &record, 8);
-    scan = oriel_lane_one(1);
+    scan = scan_one(1);
     assert_int_equal(oriel_lane_look(&members[2], 1, &scan), LANE_REVOKED);
 }
 
