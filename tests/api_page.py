@@ -47,7 +47,9 @@ def python_names():
 
 def option_names():
     text = (ROOT / "src" / "base" / "config.c").read_text()
-    return set(re.findall(r'\.name = "(ORIEL_\w+)"', text))
+    return {
+        "ORIEL_" + name for name in re.findall(r"^    (?:NUMBER|CHOICE|TEXT)\((\w+),", text, re.M)
+    }
 
 
 def missing_names(page):

@@ -178,7 +178,7 @@ def run_host_function(session):
 
 
 def run_recovery(session):
-    what = r"step \d+: .*all_reduce sum of 4000 bytes of f32 on rank {} \(process .\): {}"
+    what = r"step \d+: .*all_reduce sum of 4000 bytes of f32 at __main__:23 on rank {} \(process .\): {}"
     gone = r"rank 1 is missing: process 1 \(pid \d+\) is gone, after .* s"
     fault = "process 1: call 20 of operation failed, as ORIEL_FAULT asks.*"
     left = r"\[proc {}\] {} processes left, 40 steps, ALL_OK=True"
@@ -294,8 +294,8 @@ def suite_examples(session):
         *run_host_function(session),
         run_python(
             session,
-            "11_ways",
-            "ways.py",
+            "11_vias",
+            "vias.py",
             1001,
             processes=2,
             lines=[

@@ -1,5 +1,6 @@
 """What the suites stand on: running commands, building, reading results."""
 
+import copy
 import os
 import re
 import shutil
@@ -38,7 +39,10 @@ class Session:
         self.soak = soak
         self.builds = {}
         self.log = None
-        self.lock = threading.Lock()  # suites may run commands side by side
+        self.lock = threading.Lock()  # suites run commands side by side, ...
+        self.building = threading.Lock()  # ... and one builds what the other waits for
+        self.children = set()
+        self.stopped = threading.Event()
         # A developer's own options and launcher must not change what is tested.
         foreign = ("ORIEL_", "OMPI_", "PMIX_", "SLURM_")
         self.env = {k: v for k, v in os.environ.items() if not k.startswith(foreign)}
@@ -47,10 +51,13 @@ class Session:
         if soak:
             self.env["SOAK"] = "1"
 
-    def open_log(self, suite):
+    def of(self, suite):
+        """The same session with a log for this suite."""
         LOGS.mkdir(parents=True, exist_ok=True)
-        self.log = LOGS / f"{suite}.log"
-        self.log.write_text("")
+        session = copy.copy(self)
+        session.log = LOGS / f"{suite}.log"
+        session.log.write_text("")
+        return session
 
     def which(self, program):
         return shutil.which(program, path=self.env["PATH"])
@@ -60,7 +67,7 @@ class Session:
         output; past the timeout, 124. Nothing it started outlives it."""
         command = [str(word) for word in command]
         with tempfile.TemporaryFile("w+", dir=LOGS, errors="replace") as out:
-            child = subprocess.Popen(
+            child = self.start(
                 command,
                 cwd=ROOT,
                 env=self.env | env,
@@ -75,6 +82,8 @@ class Session:
                 status = 124
             finally:
                 end_group(child)
+                with self.lock:
+                    self.children.discard(child)
             out.seek(0)
             output = out.read()
         if status == 124:
@@ -83,34 +92,59 @@ class Session:
             log.write(f"$ {' '.join(command)}\n{output}\n")
         return status, output
 
-    def build(self, preset):
-        """Builds once per run; an error sentence, or "" when build/<preset> is there."""
-        if preset in self.builds:
-            return self.builds[preset] and f"build/{preset} failed before"
+    def start(self, *arguments, **options):
+        with self.lock:
+            if self.stopped.is_set():
+                raise InterruptedError("the run was stopped")
+            child = subprocess.Popen(*arguments, **options)
+            self.children.add(child)
+            return child
+
+    def build(self, preset, *targets):
+        """Builds once per run, everything or these; an error sentence, or "" when
+        build/<preset> is there."""
+        with self.building:
+            if preset in self.builds:
+                return self.builds[preset] and f"build/{preset} failed before"
+            self.builds[preset] = self.build_now(preset, targets or ["all"])
+            return self.builds[preset]
+
+    def build_now(self, preset, targets):
         folder = ROOT / "build" / preset
+        words = ("--build", folder, "-j", CORES, "--target", *targets)
         status, output = self.sh("cmake", "--preset", preset)
         if status == 0:
-            status, output = self.sh("cmake", "--build", folder, "-j", CORES, timeout=600)
+            status, output = self.sh("cmake", *words, timeout=600)
+        if status == 0:
+            return ""
         errors = [
             line
             for line in output.splitlines()
             if " error: " in line or "undefined reference" in line
         ]
-        self.builds[preset] = "" if status == 0 else "\n".join(errors[:8]) or last_lines(output, 12)
-        return self.builds[preset]
+        return "\n".join(errors[:8]) or last_lines(output, 12)
 
     def can_link(self, compiler, *flags):
         """Whether the compiler is there and its run-time libraries for `flags` too."""
-        source = LOGS / "empty.c"
-        source.write_text("int main(void) { return 0; }\n")
         if not self.which(compiler):
             return False
+        text = "int main(void) { return 0; }\n"
         if "-fsanitize=fuzzer" in flags:
-            source.write_text(
+            text = (
                 "int LLVMFuzzerTestOneInput(const char *d, unsigned long n)\n"
                 "{ (void)d; (void)n; return 0; }\n"
             )
-        return self.sh(compiler, *flags, source, "-o", LOGS / "empty")[0] == 0
+        with tempfile.TemporaryDirectory(dir=LOGS) as folder:
+            source = Path(folder) / "empty.c"
+            source.write_text(text)
+            return self.sh(compiler, *flags, source, "-o", Path(folder) / "empty")[0] == 0
+
+    def stop(self):
+        """Ends what runs; nothing else is started."""
+        self.stopped.set()
+        with self.lock:
+            for child in self.children:
+                end_group(child)
 
 
 def git(*arguments):

@@ -1,9 +1,10 @@
 """Fails on code that reaches against the rooms.
 
-SEES is the whole truth about who may include whom: a room, a folder of src, sees
+SEES is the whole truth about which room may include which: a room, a folder of src, sees
 itself, base, the public headers and what its row names. A file declares functions
-and data of its own room alone: whoever wants another's includes its header. No fabric
-names another; only src/fabric/fabrics.c names them all. Names of XLA stand in src/ffi
+and data of its own room alone: a file that wants another's includes its header. No fabric
+names another: a table is named where it is made, and in fabrics.c, of src/fabric for
+host memory, of src/core/start for that of devices. Names of XLA stand in src/ffi
 alone. Python uses what the library exports and nothing else. Comments may speak of
 anything.
 """
@@ -13,18 +14,8 @@ import sys
 from pathlib import Path
 
 WORLD = ["fabric", "core/heap", "core/world"]
-CORE = [
-    "core/heap",
-    "core/world",
-    "core/store",
-    "core/protocol",
-    "core/memory",
-    "core/machines",
-    "core/device",
-    "core/nccl",
-]
 HOST = [*WORLD, "core/protocol"]
-OPS = ["ops", "ops/host", "ops/reduce", "ops/kernel", "ops/cuda"]
+GPUS = ["core/device", "core/nccl"]
 LIBRARIES = ["fabric/cuda", "fabric/nccl"]
 
 SEES = {
@@ -38,17 +29,17 @@ SEES = {
     "core/protocol": WORLD,
     "core/memory": WORLD,
     "core/machines": [*WORLD, "core/store"],
-    "core/device": [*WORLD, "fabric/cuda", "core/memory"],
-    "core/nccl": [*WORLD, *LIBRARIES, "core/memory", "core/device"],
-    "core/start": ["fabric", *CORE],
-    "experimental": [*WORLD, *LIBRARIES, "core/device", "core/nccl", "core/protocol"],
+    "core/device": [*WORLD, "fabric/cuda"],
+    "core/nccl": [*WORLD, *LIBRARIES, "core/device"],
+    "core/start": [*HOST, "core/store", "core/memory", "core/machines", *GPUS],
+    "experimental": [*WORLD, *LIBRARIES, *GPUS],
     "ops/reduce": [],
     "ops": [*HOST, "ops/reduce"],
     "ops/host": [*HOST, "ops", "ops/reduce"],
     "ops/kernel": [*HOST, "core/memory", "ops", "ops/host", "ops/reduce"],
-    "ops/cuda": ["fabric", *CORE, *LIBRARIES, "experimental", "ops", "ops/kernel", "ops/reduce"],
-    "ffi": ["fabric", *CORE, *LIBRARIES, *OPS],
-    "tools": [*CORE, "core/start", "ops", *LIBRARIES],
+    "ops/cuda": [*HOST, "fabric/cuda", *GPUS, "experimental", "ops", "ops/kernel", "ops/reduce"],
+    "ffi": [*HOST, *LIBRARIES, *GPUS, "ops", "ops/host", "ops/kernel", "ops/cuda"],
+    "tools": ["core/world", "core/store", "core/protocol", "core/start", "ops", *LIBRARIES],
 }
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.M)
@@ -62,7 +53,7 @@ DECLARATION = re.compile(
 )
 COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.S)
 XLA_NAME = re.compile(r"\b(XLA_\w+|xla[_/]\w+|PJRT_\w+)")
-FABRIC_NAME = re.compile(r"\boriel_fabric_([a-z]+)\b")
+FABRIC_NAME = re.compile(r"\boriel_(?:fabric|device)_[a-z]+\b")
 LIBRARY_CALL = re.compile(r"\b_?(?:lib|LIB|library)\.(oriel_\w+)")
 
 
@@ -124,28 +115,25 @@ def check_declarations(root, path, rooms):
             yield f"declares {name}, which {rooms[name]} defines"
 
 
-def fabric_names(root):
-    """The fabrics, by the tables they define."""
-    table = re.compile(r"^const oriel_fabric oriel_fabric_([a-z]+) =", re.M)
-    return {
-        name for path in c_files(root / "src" / "fabric") for name in table.findall(code_of(path))
-    }
+def fabric_tables(root):
+    """The file that makes each fabric's table."""
+    table = re.compile(r"^const oriel_(?:device_)?fabric (oriel_\w+) =", re.M)
+    return {name: path for path in c_files(root / "src") for name in table.findall(code_of(path))}
 
 
-def check_fabric_names(path, fabrics):
+def check_fabric_names(path, tables):
     """Yields a sentence for each fabric that is named where it should not be."""
-    own = path.stem
-    if path.parent.name == "fabric" and own in ("fabric", "fabrics"):
-        return
-    for name in sorted(set(FABRIC_NAME.findall(code_of(path))) & fabrics):
-        if not (path.parent.name == "fabric" and own == name):
+    code = code_of(path)
+    for name in sorted(set(FABRIC_NAME.findall(code)) & tables.keys()):
+        made = tables[name]
+        declares = path.suffix == ".h" and path.parent == made.parent
+        if path != made and not declares and path.name != "fabrics.c":
             yield f"names the fabric {name}; only fabrics.c does"
-    if path.parent.name != "fabric":
+    if path.parent.name != "fabric" or path.name == "fabrics.c":
         return
-    for name in INCLUDE.findall(code_of(path)):
-        other = name.removeprefix("fabric/").removesuffix(".h")
-        if name.startswith("fabric/") and other in fabrics - {own}:
-            yield f'includes "{name}", the header of another fabric'
+    headers = {f"fabric/{made.stem}.h" for made in set(tables.values()) - {path}}
+    for name in sorted(headers & set(INCLUDE.findall(code))):
+        yield f'includes "{name}", the header of another fabric'
 
 
 def check_xla(path):
@@ -160,18 +148,18 @@ def check_python(path, exported):
 
 
 def violations(root):
-    fabrics = fabric_names(root)
+    tables = fabric_tables(root)
     rooms = defined_names(root)
     for path in c_files(root / "src"):
         yield from ((path, text) for text in check_includes(root, path))
         yield from ((path, text) for text in check_declarations(root, path, rooms))
-        yield from ((path, text) for text in check_fabric_names(path, fabrics))
+        yield from ((path, text) for text in check_fabric_names(path, tables))
         if path.relative_to(root).parts[1] != "ffi":
             yield from ((path, text) for text in check_xla(path))
     for path in c_files(root / "tools"):
         yield from ((path, text) for text in check_includes(root, path))
         yield from ((path, text) for text in check_declarations(root, path, rooms))
-        yield from ((path, text) for text in check_fabric_names(path, fabrics))
+        yield from ((path, text) for text in check_fabric_names(path, tables))
         yield from ((path, text) for text in check_xla(path))
     for path in c_files(root / "include"):
         yield from ((path, text) for text in check_xla(path))

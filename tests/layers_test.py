@@ -7,6 +7,7 @@ from pathlib import Path
 import layers
 
 HOST = "const oriel_fabric oriel_fabric_host = {0};\n"
+SPAN = "const oriel_device_fabric oriel_device_span = {0};\n"
 
 MADE = "int made_by_base(int x, int y)\n{\n    return x;\n}\nconst int table_of_base[] = {1};\n"
 
@@ -33,7 +34,7 @@ TRIALS = [
     (
         "src/core/world/a.c",
         "void f(void) { oriel_fabric_host.probe(); }\n",
-        "names the fabric host",
+        "names the fabric oriel_fabric_host",
     ),
     ("src/fabric/fabrics.c", "void *p = &oriel_fabric_host;\n", ""),
     (
@@ -41,7 +42,12 @@ TRIALS = [
         'const oriel_fabric oriel_fabric_other = {0};\n#include "fabric/host.h"\n',
         "another fabric",
     ),
-    ("src/fabric/other.c", "void *p = &oriel_fabric_host;\n", "names the fabric host"),
+    ("src/fabric/other.c", "void *p = &oriel_fabric_host;\n", "names the fabric oriel_fabric_host"),
+    ("src/core/start/fabrics.c", "void *p = &oriel_device_span;\n", ""),
+    ("src/core/nccl/b.h", "extern const oriel_device_fabric oriel_device_span;\n", ""),
+    ("src/core/nccl/b.c", "void *p = &oriel_device_span;\n", "names the fabric oriel_device_span"),
+    ("src/ops/cuda/a.c", "void *p = &oriel_device_span;\n", "names the fabric oriel_device_span"),
+    ("src/core/device/a.c", '#include "core/memory/arena.h"\n', "does not see core/memory"),
     ("tools/a.c", '#include "core/store/store.h"\n#include "a.h"\n', ""),
     ("tools/a.c", '#include "ops/reduce/reduce.h"\n', "does not see"),
     ("tools/a.c", '#include "fabric/fabric.h"\n', "does not see"),
@@ -55,6 +61,7 @@ def try_one(name, content):
         root = Path(folder)
         files = {
             "src/fabric/host.c": HOST,
+            "src/core/nccl/span.c": SPAN,
             "src/base/made.c": MADE,
             "src/oriel.map": "oriel_version;\n",
             "tools/a.h": "",

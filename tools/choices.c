@@ -110,11 +110,11 @@ static void print_table(const oriel_facts *facts, enum oriel_meeting meeting, co
 
 int oriel_choices_main(const char *processes)
 {
-    int n = processes != NULL ? atoi(processes) : oriel_cpu_count();
+    int cores = oriel_cpu_count();
+    int most = cores < HEAP_MAX_RANKS ? cores : HEAP_MAX_RANKS;
+    int n = processes != NULL ? atoi(processes) : cores < 2 ? 2 : most;
     oriel_facts facts;
 
-    if (processes == NULL && n < 2)
-        n = 2;
     if (n < 2 || n > HEAP_MAX_RANKS)
         return oriel_usage_error("info", "--choices is for 2 to %d processes, not \"%s\"",
                                  (int)HEAP_MAX_RANKS, processes);
@@ -122,7 +122,7 @@ int oriel_choices_main(const char *processes)
         fprintf(stderr, "oriel info: %s\n", oriel_last_error());
         return ORIEL_EXIT_FAILED;
     }
-    printf("%d processes of one rank each on %d cores: %s\n", n, oriel_cpu_count(),
+    printf("%d processes of one rank each on %d cores: %s\n", n, cores,
            facts.crowded ? "ranks outnumber the cores" : "each rank has a core");
     printf("the cores share a cache of %zu bytes%s\n", facts.cache,
            facts.apart ? ", or none: they may be far apart, or moved about under the machine" : "");
@@ -132,7 +132,8 @@ int oriel_choices_main(const char *processes)
     print_table(&facts, MEET_CELL, "calls from XLA");
     printf("\nragged_all_to_all tells the numbers of rows in the lane, and up to %zu bytes of rows "
            "with them; more are %s.\nMembers within one process work on each other's buffers "
-           "(direct).\n",
+           "(direct).\nOn GPUs the kernel follows from the size and the number of members: "
+           "src/ops/cuda/launch.c has the bounds.\n",
            oriel_choose_rows(&facts), facts.reads ? "pulled" : "staged");
     return ORIEL_EXIT_OK;
 }

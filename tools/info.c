@@ -1,3 +1,4 @@
+/* `oriel info`: what this oriel is, where its parts lie and which options are set. */
 #include "tool.h"
 
 #include <glob.h>
@@ -30,10 +31,10 @@ const char oriel_info_help[] =
     "                goes on this machine, by size, and why\n";
 
 static const struct part {
-    const char *title;
-    const char *argument;
-    const char *folder;
-    const char *file;
+    const char *title;    /* as it is printed */
+    const char *argument; /* the option that prints its folder alone */
+    const char *folder;   /* in the prefix */
+    const char *file;     /* in the folder: it is there if this is */
 } parts[] = {
     {.title = "headers", .argument = "--include", .folder = "include", .file = "oriel/oriel.h"},
     {.title = "pkg-config",

@@ -1,3 +1,4 @@
+/* The command `oriel`: finds the tool that its first argument names. */
 #include "tool.h"
 
 #include <fcntl.h>
@@ -9,9 +10,10 @@
 #include "oriel/oriel.h"
 
 static const struct tool {
-    const char *name;
-    const char *summary;
-    const char *help;
+    const char *name;    /* the command */
+    const char *summary; /* one line for the list */
+    const char *help;    /* all of --help */
+    /* Gets the arguments from its own name on; returns the exit status. */
     int (*main)(int argc, char **argv);
 } tools[] = {
     {.name = "run",

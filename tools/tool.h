@@ -30,7 +30,7 @@ extern const char oriel_verify_help[];
  * ORIEL_EXIT_USAGE. */
 int oriel_usage_error(const char *name, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* Who started this process, and as which of how many: one sentence. Returns -1,
+/* The launcher of this process, and as which of how many: one sentence. Returns -1,
  * with the sentence saying so, when the environment contradicts itself. */
 int oriel_launcher_describe(char *text, size_t bytes);
 

@@ -18,7 +18,7 @@ typedef struct piece {
     double *now, *next;      /* cells + 2 each */
 } piece;
 
-/* Who sends to whom, as positions in the group: all to the right, all to the left. */
+/* Which member sends to which, as positions in the group: all to the right, all to the left. */
 typedef struct neighbours {
     int count;
     int *right, *left;
@@ -50,7 +50,7 @@ static oriel_status step(oriel_group *world, int rank, const neighbours *to, pie
         st = oriel_request_wait(left);
     if (st != ORIEL_OK)
         return st;
-    /* Who has no neighbour there got a zero: right for one end, not for the other. */
+    /* A rank that has no neighbour there got a zero: right for one end, not for the other. */
     if (p->first + p->cells == p->total)
         p->now[p->cells + 1] = 1.0;
     p->next[1] = update(&p->now[1]);

@@ -30,7 +30,7 @@ def lost_process(sentence):
 
 
 def renew(alive, sentence):
-    """Leaves the failed world and makes one of those who are left.
+    """Leaves the failed world and makes one of those that are left.
 
     All of them got the same cause, so all draw the same conclusion."""
     lost = lost_process(sentence)

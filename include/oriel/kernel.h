@@ -43,7 +43,7 @@
 #include <oriel/detail/kernel_cuda.h>
 #include <oriel/detail/kernel_types.h>
 
-/* ---- who and how many ---------------------------------------------------------------- */
+/* ---- which rank, how many ------------------------------------------------------------ */
 
 /* The place of this rank in the group, and how many there are. */
 ORIEL_FN int oriel_rank(const oriel_team *team)
@@ -358,10 +358,10 @@ ORIEL_FN void oriel_get(const oriel_team *team, int rank, void *dst, const void 
 /* Elements of 16 bits. oriel_f16_to_float, oriel_f16_from_float and the same for bf16: to nearest,
  * ties to even; a NaN stays one. */
 typedef struct oriel_f16 {
-    uint16_t bits;
+    uint16_t bits; /* IEEE binary16 */
 } oriel_f16;
 typedef struct oriel_bf16 {
-    uint16_t bits;
+    uint16_t bits; /* the upper half of a float */
 } oriel_bf16;
 
 enum { ORIEL_OP_SUM, ORIEL_OP_PROD, ORIEL_OP_MIN, ORIEL_OP_MAX };

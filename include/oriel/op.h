@@ -1,5 +1,5 @@
-/* A host function of one's own as an operation, called inside jax.jit: for those who
- * bring several launches, another library, or kernels that nvcc has built.
+/* A host function of one's own as an operation, called inside jax.jit: for an author who
+ * brings several launches, another library, or kernels that nvcc has built.
  *
  *     #include <oriel/op.h>
  *
@@ -44,13 +44,13 @@ enum { ORIEL_CALL_DIMS = 8, ORIEL_CALL_TEXT = 256 };
 
 /* An operand or a result. */
 typedef struct oriel_call_buffer {
-    void *data;
-    size_t bytes;
-    size_t count;
-    oriel_dtype dtype;
-    int ndim;
-    int64_t dims[ORIEL_CALL_DIMS];
-    void *const *peers; /* [size]: where each rank's is reached from here */
+    void *data;                    /* of this rank: a device address on a GPU */
+    size_t bytes;                  /* count times the size of an element */
+    size_t count;                  /* elements; may be 0 */
+    oriel_dtype dtype;             /* of its elements */
+    int ndim;                      /* dimensions, ORIEL_CALL_DIMS at most; 0: a scalar */
+    int64_t dims[ORIEL_CALL_DIMS]; /* the first `ndim` are set */
+    void *const *peers;            /* [size]: where each rank's is reached from here */
 } oriel_call_buffer;
 
 typedef enum oriel_call_type {
@@ -60,22 +60,22 @@ typedef enum oriel_call_type {
 } oriel_call_type;
 
 typedef struct oriel_call_attribute {
-    const char *name;
-    oriel_call_type type;
-    int64_t integer;
-    double real;
-    const char *string;
+    const char *name;     /* as in the Python call */
+    oriel_call_type type; /* which of the three below has the value */
+    int64_t integer;      /* ORIEL_CALL_INTEGER; of booleans 0 or 1 */
+    double real;          /* ORIEL_CALL_REAL; of an integer the same number */
+    const char *string;   /* ORIEL_CALL_STRING; NULL: it is none */
 } oriel_call_attribute;
 
 typedef struct oriel_call oriel_call;
 struct oriel_call {
-    size_t struct_size;
-    void *stream;   /* a GPU's (cudaStream_t): the caller's program runs on it; NULL on a CPU */
-    int rank, size; /* in the group */
-    int num_operands, num_results, num_attributes;
-    const oriel_call_buffer *operands;
-    const oriel_call_buffer *results;
-    const oriel_call_attribute *attributes;
+    size_t struct_size; /* sizeof(oriel_call) in the library that calls */
+    void *stream;       /* a GPU's (cudaStream_t): the caller's program runs on it; NULL on a CPU */
+    int rank, size;     /* in the group */
+    int num_operands, num_results, num_attributes; /* 0 or more of each */
+    const oriel_call_buffer *operands;             /* as in the Python call */
+    const oriel_call_buffer *results;              /* to be written, all of them */
+    const oriel_call_attribute *attributes;        /* see oriel_call_find */
     double deadline_s; /* until when it has to be done, by CLOCK_MONOTONIC */
     /* Every rank calls it as often: what any did before it happens before what any does
      * after it. On a CPU it waits; on a GPU what is put on `stream` next does, for what all
@@ -84,7 +84,7 @@ struct oriel_call {
     /* Whether the call has failed already: for loops that wait for something. */
     int (*failed)(oriel_call *call);
     char error[ORIEL_CALL_TEXT]; /* what went wrong, see oriel_call_fail */
-    void *inner;
+    void *inner;                 /* the library's own */
     /* A GPU's, NULL on a CPU: kernels read it; not 0 once the call has failed: for those
      * that wait for something. */
     const uint32_t *aborted;

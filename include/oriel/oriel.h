@@ -90,20 +90,23 @@ ORIEL_API const char *oriel_status_name(oriel_status status);
  * Valid until the thread's next failing call. */
 ORIEL_API const char *oriel_last_error(void);
 ORIEL_API const char *oriel_dtype_name(oriel_dtype dtype);
-ORIEL_API const char *oriel_redop_name(oriel_redop op);
+ORIEL_API const char *oriel_redop_name(oriel_redop redop);
 /* Bytes of one element; 0 for a value that is no dtype. */
 ORIEL_API size_t oriel_dtype_size(oriel_dtype dtype);
 
 /* ---- store: how processes find each other ------------------------------ */
 
 /* A key-value store the caller already has. `set` publishes a value once.
- * `get` waits at most `timeout_s` seconds for `key`, copies at most `capacity`
- * bytes to `value` and stores the length. Both may be called from any thread
+ * `get` waits at most `timeout_s` seconds for `key`, which may be 0, copies at most
+ * `capacity` bytes to `value` and stores the length. Both may be called from any thread
  * that calls oriel_comm_create. */
 typedef struct oriel_store {
-    size_t struct_size;
-    void *ctx;
+    size_t struct_size; /* ORIEL_STORE_INIT sets it */
+    void *ctx;          /* the caller's, handed to both */
+    /* Publishes `len` bytes under a key. One that is set keeps its value: then
+     * ORIEL_ERR_MISMATCH, unless the value is the same. */
     oriel_status (*set)(void *ctx, const char *key, const void *value, size_t len);
+    /* ORIEL_ERR_TIMEOUT: nobody has set it in time. */
     oriel_status (*get)(void *ctx, const char *key, double timeout_s, void *value, size_t capacity,
                         size_t *len_p);
 } oriel_store;
@@ -115,7 +118,7 @@ typedef struct oriel_store {
 /* ---- comm -------------------------------------------------------------- */
 
 typedef struct oriel_comm_params {
-    size_t struct_size;
+    size_t struct_size;    /* ORIEL_COMM_PARAMS_INIT sets it */
     int process_id;        /* -1: from ORIEL_PROCESS_ID, mpirun or srun, or 0 of 1 */
     int num_processes;     /* 0: from ORIEL_NUM_PROCESSES, mpirun or srun, or 1 */
     int local_ranks;       /* ranks this process holds; 0 means 1 */
@@ -188,7 +191,7 @@ ORIEL_API oriel_status oriel_window_find(oriel_comm *comm, const void *addr,
  * position of `rank`. Calls on one group match in the order in which each rank
  * makes them. Every call but broadcast and permute returns once all members have
  * come, and succeeds on all of them or on none. Those two may return as soon as the
- * rank's own part is done: a member that does not come is reported to those who need
+ * rank's own part is done: a member that does not come is reported to those that need
  * it, and to everybody else in the next call. Buffers may not overlap except as said
  * under "in place". On failure `recv` is poisoned (NaN, signed minimum, unsigned
  * maximum, false).
@@ -203,7 +206,7 @@ ORIEL_API oriel_status oriel_window_find(oriel_comm *comm, const void *addr,
 /* `recv` gets the reduction of every member's `send`; `count` elements each.
  * In place: send == recv. */
 ORIEL_API oriel_status oriel_all_reduce(oriel_group *group, int rank, const void *send, void *recv,
-                                        size_t count, oriel_dtype dtype, oriel_redop op);
+                                        size_t count, oriel_dtype dtype, oriel_redop redop);
 /* `send` has `count` elements, `recv` n * count: member j's at j * count.
  * In place: send == recv + i * count elements. */
 ORIEL_API oriel_status oriel_all_gather(oriel_group *group, int rank, const void *send, void *recv,
@@ -212,7 +215,7 @@ ORIEL_API oriel_status oriel_all_gather(oriel_group *group, int rank, const void
  * every member. In place: recv == send + i * count elements. */
 ORIEL_API oriel_status oriel_reduce_scatter(oriel_group *group, int rank, const void *send,
                                             void *recv, size_t count, oriel_dtype dtype,
-                                            oriel_redop op);
+                                            oriel_redop redop);
 /* Both have n * count elements: block j of `recv` is block i of member j's `send`.
  * In place: send == recv. */
 ORIEL_API oriel_status oriel_all_to_all(oriel_group *group, int rank, const void *send, void *recv,
@@ -236,15 +239,15 @@ ORIEL_API oriel_status oriel_barrier(oriel_group *group, int rank);
  * recv_sizes[k] is what this member gets, which must be what the sender sends.
  * Rows of `recv` that nobody writes keep what they had; in place, those of `send`. */
 typedef struct oriel_ragged {
-    size_t struct_size;
-    size_t row;       /* elements of a row; the same on every member */
-    size_t send_rows; /* rows of `send` */
-    size_t recv_rows; /* rows of `recv` */
-    int slices;       /* slices for each member; the same on every member */
-    const int64_t *input_offsets;
-    const int64_t *send_sizes;
-    const int64_t *output_offsets;
-    const int64_t *recv_sizes;
+    size_t struct_size;            /* ORIEL_RAGGED_INIT sets it */
+    size_t row;                    /* elements of a row; the same on every member */
+    size_t send_rows;              /* rows of `send` */
+    size_t recv_rows;              /* rows of `recv` */
+    int slices;                    /* slices for each member; the same on every member */
+    const int64_t *input_offsets;  /* first row of `send`, of each slice */
+    const int64_t *send_sizes;     /* rows of each */
+    const int64_t *output_offsets; /* where they land in the receiver's `recv` */
+    const int64_t *recv_sizes;     /* rows that come */
 } oriel_ragged;
 #define ORIEL_RAGGED_INIT                                                                          \
     {                                                                                              \
@@ -257,13 +260,13 @@ ORIEL_API oriel_status oriel_ragged_all_to_all(oriel_group *group, int rank, con
 
 ORIEL_API oriel_status oriel_all_reduce_start(oriel_group *group, int rank, const void *send,
                                               void *recv, size_t count, oriel_dtype dtype,
-                                              oriel_redop op, oriel_request **request_p);
+                                              oriel_redop redop, oriel_request **request_p);
 ORIEL_API oriel_status oriel_all_gather_start(oriel_group *group, int rank, const void *send,
                                               void *recv, size_t count, oriel_dtype dtype,
                                               oriel_request **request_p);
 ORIEL_API oriel_status oriel_reduce_scatter_start(oriel_group *group, int rank, const void *send,
                                                   void *recv, size_t count, oriel_dtype dtype,
-                                                  oriel_redop op, oriel_request **request_p);
+                                                  oriel_redop redop, oriel_request **request_p);
 ORIEL_API oriel_status oriel_all_to_all_start(oriel_group *group, int rank, const void *send,
                                               void *recv, size_t count, oriel_dtype dtype,
                                               oriel_request **request_p);
@@ -302,7 +305,7 @@ ORIEL_API oriel_status oriel_request_wait(oriel_request *request);
  * the result is the same, bit for bit that of the CPU. */
 ORIEL_API oriel_status oriel_all_reduce_on(oriel_group *group, int rank, const void *send,
                                            void *recv, size_t count, oriel_dtype dtype,
-                                           oriel_redop op, void *stream);
+                                           oriel_redop redop, void *stream);
 
 /* How an all-reduce moves its data. */
 typedef enum oriel_via {
@@ -310,17 +313,17 @@ typedef enum oriel_via {
     ORIEL_VIA_PEER = 1, /* oriel's kernels, on addresses that the driver gives; no NCCL */
     ORIEL_VIA_NCCL = 2, /* ncclAllReduce, on a stream of oriel's between two events; it sums in
                            an order of its own */
-    ORIEL_VIA_COUNT = 7 /* the others: oriel/experimental/ways.h */
+    ORIEL_VIA_COUNT = 7 /* the others: oriel/experimental/vias.h */
 } oriel_via;
-/* As oriel_all_reduce_on, by the way that is named, which must be the same on all members. One
+/* As oriel_all_reduce_on, by the via that is named, which must be the same on all members. One
  * that is not to be had here fails at once with ORIEL_ERR_UNSUPPORTED, and says what is
  * missing. */
 ORIEL_API oriel_status oriel_all_reduce_via_on(oriel_group *group, int rank, const void *send,
                                                void *recv, size_t count, oriel_dtype dtype,
-                                               oriel_redop op, oriel_via via, void *stream);
+                                               oriel_redop redop, oriel_via via, void *stream);
 /* Local: whether such a call could be made, and if not, why; the same on all members. */
 ORIEL_API oriel_status oriel_via_check(const oriel_group *group, oriel_via via, oriel_dtype dtype,
-                                       oriel_redop op);
+                                       oriel_redop redop);
 ORIEL_API const char *oriel_via_name(oriel_via via);
 
 ORIEL_API oriel_status oriel_all_gather_on(oriel_group *group, int rank, const void *send,
@@ -328,7 +331,7 @@ ORIEL_API oriel_status oriel_all_gather_on(oriel_group *group, int rank, const v
                                            void *stream);
 ORIEL_API oriel_status oriel_reduce_scatter_on(oriel_group *group, int rank, const void *send,
                                                void *recv, size_t count, oriel_dtype dtype,
-                                               oriel_redop op, void *stream);
+                                               oriel_redop redop, void *stream);
 ORIEL_API oriel_status oriel_all_to_all_on(oriel_group *group, int rank, const void *send,
                                            void *recv, size_t count, oriel_dtype dtype,
                                            void *stream);
@@ -345,13 +348,13 @@ ORIEL_API oriel_status oriel_barrier_on(oriel_group *group, int rank, void *stre
 /* As oriel_ragged, with arrays in device memory, which the device reads: nothing of them is
  * known to the host. */
 typedef struct oriel_ragged_on {
-    size_t struct_size;
-    size_t row;        /* elements of a row; the same on every member */
-    size_t send_rows;  /* rows of `send` */
-    size_t recv_rows;  /* rows of `recv` */
-    int slices;        /* slices for each member, 1024 at most; the same on every member */
-    oriel_dtype index; /* of the arrays: ORIEL_S32 or ORIEL_S64; may differ between members */
-    const void *input_offsets;
+    size_t struct_size; /* ORIEL_RAGGED_ON_INIT sets it */
+    size_t row;         /* elements of a row; the same on every member */
+    size_t send_rows;   /* rows of `send` */
+    size_t recv_rows;   /* rows of `recv` */
+    int slices;         /* slices for each member, 1024 at most; the same on every member */
+    oriel_dtype index;  /* of the arrays: ORIEL_S32 or ORIEL_S64; may differ between members */
+    const void *input_offsets; /* the four arrays: as in oriel_ragged */
     const void *send_sizes;
     const void *output_offsets;
     const void *recv_sizes;
@@ -365,20 +368,20 @@ ORIEL_API oriel_status oriel_ragged_all_to_all_on(oriel_group *group, int rank, 
                                                   void *recv, oriel_dtype dtype,
                                                   const oriel_ragged_on *ragged, void *stream);
 
-/* Local, returns at once, for who knows buffers before the calls on them: looks which memory
- * `ptr` is part of and has the other processes map it. Calls do the same; until all have
- * mapped it, data passes through oriel's memory. Who maps other memory at an address that a
- * graph uses offers it again before the next replay: that is no call that could notice. */
+/* Local, returns at once, for a caller that knows buffers before the calls on them: looks which
+ * memory `ptr` is part of and has the other processes map it. Calls do the same; until all have
+ * mapped it, data passes through oriel's memory. A caller that maps other memory at an address
+ * that a graph uses offers it again before the next replay: that is no call that could notice. */
 ORIEL_API oriel_status oriel_buffer_offer(oriel_comm *comm, int rank, const void *ptr,
                                           size_t bytes);
 
 /* ---- options ----------------------------------------------------------- */
 
 typedef struct oriel_option {
-    const char *name; /* ORIEL_... */
-    const char *value;
+    const char *name;   /* ORIEL_... */
+    const char *value;  /* as text: what is used now */
     const char *source; /* "default" or "environment" */
-    const char *help;
+    const char *help;   /* what it is for */
 } oriel_option;
 /* Local: option number `index`; ORIEL_ERR_INVALID past the last. */
 ORIEL_API oriel_status oriel_option_get(int index, oriel_option *option_p);

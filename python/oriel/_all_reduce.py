@@ -3,7 +3,7 @@
 import jax
 from jax import lax
 
-from oriel import _compat, _lib, _primitive, _reduction, _world
+from oriel import _calls, _compat, _lib, _primitive, _reduction, _world
 from oriel._primitive import Operation
 
 _operation = Operation("all_reduce")
@@ -13,6 +13,7 @@ VIAS = ("auto", "peer", "nccl", "lsa", "sym_peer", "multicast", "sym_multimem")
 _ON_CPUS = ("auto", "peer")
 
 
+@_calls.operation
 def all_reduce(x, axis_name=None, op="sum", *, via=None, memory_space=None):
     """Reduces every array of the pytree `x` over the devices of mesh axes.
 
@@ -27,7 +28,7 @@ def all_reduce(x, axis_name=None, op="sum", *, via=None, memory_space=None):
     Without `axis_name`, outside shard_map, in a program of one device with one
     device per process, it reduces over the whole world.
 
-    `via` names the way on GPUs: "peer" (oriel's kernels on addresses of peers),
+    `via` names how it goes on GPUs: "peer" (oriel's kernels on addresses of peers),
     "nccl" (ncclAllReduce, on oriel's communicator or on XLA's), "lsa" (a kernel
     on NCCL's window and its barrier), "sym_peer" (oriel's kernels on NCCL's
     window), "multicast" and "sym_multimem" (the switch sums). By default oriel chooses.
@@ -51,18 +52,18 @@ def all_reduce(x, axis_name=None, op="sum", *, via=None, memory_space=None):
     return jax.tree.map(lambda leaf: _reduce(_checked(leaf, op), dims, names, op, how), x)
 
 
-def all_reduce_ways():
+def all_reduce_vias():
     """What all_reduce takes as `via`: for each name None if it is to be had in this world, else
     the sentence that says what is missing. Whether XLA lends its communicator to "nccl" where
     oriel has none is seen only when a program runs."""
-    ways = {}
+    vias = {}
     for via in VIAS:
         try:
             _check_via(via, may_borrow=False)
-            ways[via] = None
+            vias[via] = None
         except (ValueError, _lib.OrielError) as error:
-            ways[via] = str(error)
-    return ways
+            vias[via] = str(error)
+    return vias
 
 
 def _check_via(via, may_borrow=True):
@@ -80,7 +81,7 @@ def _check_via(via, may_borrow=True):
         return "auto"
     if via == "nccl" and may_borrow and _primitive.may_borrow():
         return via
-    # Of f32 sums, which all ways have; what is missing for others the call itself says.
+    # Of f32 sums, which all vias have; what is missing for others the call itself says.
     _lib.call("oriel_ffi_via_check", VIAS.index(via), _F32, _reduction.CODES["sum"])
     return via
 
@@ -136,8 +137,8 @@ def _abstract_eval(aval, *, axes, op, how, invariant):
 
 def _jvp(primals, tangents, *, axes, op, how, invariant):
     _reduction.check_differentiable("all_reduce", op)
-    (x,), (t,) = primals, tangents
-    return _bind(x, axes, op, how, invariant), _bind(t, axes, op, how, invariant)
+    params = {"axes": axes, "op": op, "how": how, "invariant": invariant}
+    return _operation.bind(*primals, **params), _operation.bind_tangents(*tangents, **params)
 
 
 def _transpose(cotangent, x, *, axes, op, how, invariant):

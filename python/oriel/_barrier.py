@@ -2,12 +2,13 @@
 
 import jax
 
-from oriel import _primitive
+from oriel import _calls, _primitive
 from oriel._primitive import Operation
 
 _operation = Operation("barrier", multiple_results=True)
 
 
+@_calls.operation
 def barrier(x, axis_name=None):
     """The pytree `x`, once every device has come here with its own.
 

@@ -3,8 +3,9 @@
 import ctypes
 
 from jax import lax
-from jax._src import config, core, dispatch, distributed, xla_bridge
+from jax._src import config, core, dispatch, distributed, effects, monitoring, xla_bridge
 from jax._src import mesh as _mesh
+from jax._src.interpreters import mlir, partial_eval
 from jax._src.lax import parallel
 from jax.sharding import PartitionSpec
 
@@ -86,3 +87,83 @@ def exchanged_type(name, aval, axes, lead, drop):
         weak_type=False,
         sharding=aval.sharding.update(spec=spec),
     )
+
+
+# ---- calls over the world: effects, and what nobody uses ---------------------------
+
+
+class _WorldEffect(effects.Effect):
+    """Keeps a call whose result nobody uses."""
+
+    __str__ = __repr__ = lambda self: "oriel"
+
+
+class _WorldOrder(_WorldEffect):
+    """Keeps the order of calls."""
+
+    __str__ = __repr__ = lambda self: "oriel ordered"
+
+
+_EFFECT, _ORDER = _WorldEffect(), _WorldOrder()
+abstract_token = core.abstract_token
+
+for _kind in (
+    effects.lowerable_effects,
+    effects.control_flow_allowed_effects,
+    effects.custom_derivatives_allowed_effects,
+    effects.remat_allowed_effects,
+):
+    _kind.add_type(_WorldEffect)
+effects.ordered_effects.add_type(_WorldOrder)
+
+
+def world_effects(effect, ordered):
+    return {_ORDER} if ordered else {_EFFECT} if effect else set()
+
+
+def world_token(tokens):
+    return tokens.get(_ORDER)
+
+
+def with_world_token(tokens, token):
+    return tokens.update_tokens(mlir.TokenSet({_ORDER: token}))
+
+
+def keep_unused(primitive, is_kept):
+    """JAX makes calls of `primitive` whose parameters say so even if nobody uses their results."""
+
+    def rule(*known):  # newer JAX says more of the operands
+        eqn = known[-1]
+        if not is_kept(eqn.params):
+            return partial_eval._default_dce_rule(*known)
+        return [True] * len(eqn.invars), eqn
+
+    partial_eval.dce_rules[primitive] = rule
+
+
+# Modules of JAX whose frames lie between a function that is traced and what traces it.
+TRACES = ("jax._src.linear_util", "jax._src.interpreters.partial_eval")
+
+
+custom_call = mlir.custom_call
+
+
+# ---- lowering ----------------------------------------------------------------------
+
+
+def call_when_lowered(function):
+    """From now on JAX calls `function` whenever it has lowered a module, in the thread that did."""
+    if _listeners.get(function) not in monitoring.get_event_duration_listeners():
+        monitoring.register_event_duration_secs_listener(_listener(function))
+
+
+_listeners = {}
+
+
+def _listener(function):
+    def listen(event, seconds, **_):
+        if event == dispatch.JAXPR_TO_MLIR_MODULE_EVENT:
+            function()
+
+    _listeners[function] = listen
+    return listen

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from oriel import _primitive
+from oriel import _calls, _primitive
 from oriel._all_reduce import all_reduce
 from oriel._primitive import Operation, size_of
 
@@ -18,6 +18,7 @@ _permute = Operation("permute")
 # ---- all_to_all --------------------------------------------------------------
 
 
+@_calls.operation
 def all_to_all(x, axis_name, split_axis, concat_axis, tiled=False):
     """Part i of every device's `x` goes to device i: lax.all_to_all.
 
@@ -82,6 +83,7 @@ def _all_to_all_lower(ctx, x, *, axes):
 # ---- broadcast ---------------------------------------------------------------
 
 
+@_calls.operation
 def broadcast(x, axis_name=None, root=0):
     """`x` of the device with index `root` along the axes, on every device:
     lax.pbroadcast.
@@ -140,10 +142,11 @@ def _broadcast_lower(ctx, x, *, axes, root):
 # ---- permute -----------------------------------------------------------------
 
 
+@_calls.operation
 def permute(x, axis_name, perm):
     """Sends `x` along the (source, destination) pairs of `perm`: lax.ppermute.
 
-    Nobody is source twice or destination twice; who is nobody's destination gets
+    No device is source twice or destination twice; one that is no destination gets
     zeros. `x` may be a pytree; `axis_name` is a name of the mesh or of vmap, or
     a tuple of names in the order of the mesh, or None for the whole world.
     """

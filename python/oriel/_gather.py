@@ -6,13 +6,14 @@ whatever else a caller asks for is a reshape or a transpose around them."""
 import jax
 import jax.numpy as jnp
 
-from oriel import _primitive, _reduction
+from oriel import _calls, _primitive, _reduction
 from oriel._primitive import Operation, size_of
 
 _gather = Operation("all_gather")
 _scatter = Operation("reduce_scatter")
 
 
+@_calls.operation
 def all_gather(x, axis_name=None, axis=0, tiled=False):
     """Every device's `x`, one after the other, on every device: lax.all_gather.
 
@@ -35,6 +36,7 @@ def _gather_leaf(x, axes, axis, tiled):
     return _primitive.join(y, axis) if tiled else y
 
 
+@_calls.operation
 def reduce_scatter(x, axis_name=None, scatter_dimension=0, tiled=False, op="sum"):
     """The reduction of every device's `x`, of which each device keeps its part:
     lax.psum_scatter (op="sum"); "mean", "prod", "min" and "max" besides.
@@ -111,8 +113,8 @@ def _scatter_type(aval, *, axes, op):
 
 def _scatter_jvp(primals, tangents, *, axes, op):
     _reduction.check_differentiable("reduce_scatter", op)
-    (x,), (t,) = primals, tangents
-    return _scatter.bind(x, axes=axes, op=op), _scatter.bind(t, axes=axes, op=op)
+    params = {"axes": axes, "op": op}
+    return _scatter.bind(*primals, **params), _scatter.bind_tangents(*tangents, **params)
 
 
 def _scatter_transpose(cotangent, x, *, axes, op):

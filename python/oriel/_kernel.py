@@ -10,7 +10,7 @@ import numpy as np
 from jax import lax
 from jax.interpreters import mlir
 
-from oriel import _compat, _lib, _primitive, _world
+from oriel import _calls, _compat, _lib, _primitive, _world
 from oriel._compile import build as _build
 from oriel._compile import source as _source
 from oriel._primitive import Operation
@@ -104,6 +104,7 @@ class Function:
         self._number = number  # what all processes know it by
         self._rule = None
 
+    @_calls.operation
     def __call__(self, /, *operands, out=None, axis_name=None, replicated=False, **attributes):
         if not isinstance(replicated, (bool, np.bool_)):
             raise TypeError(f"{self._label}: replicated is True or False, got {replicated!r}")
@@ -137,14 +138,15 @@ class Function:
         return rule
 
     def _with_rule(self, params, keywords):
-        rule = self._rule
+        rule, made = self._rule, _calls.present()
 
         @jax.custom_vjp
         def call(*operands):
-            return _operation.bind(*operands, **params)
+            with _calls.making(made):
+                return _operation.bind(*operands, **params)
 
         def forward(*operands):
-            results = _operation.bind(*operands, **params)
+            results = call(*operands)
             return results, (operands, results)
 
         def backward(saved, cotangents):

@@ -127,6 +127,9 @@ _PROTOTYPES = {
     "oriel_comm_leave": (None, (_HANDLE,)),
     "oriel_comm_leaving": (_INT, (_HANDLE,)),
     "oriel_comm_quit": (None, (_HANDLE, ctypes.c_char_p)),
+    "oriel_comm_refuse": (None, (ctypes.POINTER(CommParams), _INT, ctypes.c_char_p)),
+    "oriel_interrupt": (None, (ctypes.c_char_p,)),
+    "oriel_spread_begin": (None, (_HANDLE,)),
     "oriel_comm_awaited": (ctypes.c_int64, (_HANDLE,)),
     "oriel_ffi_attach": (_INT, (_HANDLE, ctypes.POINTER(_INT), _INT)),
     "oriel_ffi_detach": (_INT, (ctypes.c_double,)),
@@ -137,9 +140,10 @@ _PROTOTYPES = {
         _INT,
         (ctypes.c_uint64, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_size_t),
     ),
+    "oriel_ffi_cuda_stale": (_INT, ()),
     "oriel_ffi_op": (_INT, (ctypes.c_uint64, ctypes.c_char_p, ctypes.c_void_p)),
     "oriel_ffi_runtime": (None, (ctypes.c_char_p,)),
-    "oriel_ffi_lowering": (None, (ctypes.c_int64, ctypes.c_int64)),
+    "oriel_ffi_lowered": (None, (ctypes.c_uint64,)),
 }
 
 

@@ -7,8 +7,9 @@ import os
 import socket
 
 import jax
+import jaxlib.version
 
-from oriel import _compat, _lib
+from oriel import _compat, _lib, _wait
 from oriel._lib import OrielError, Status
 
 _ADDRESS_BYTES = 64
@@ -96,10 +97,8 @@ def _place_of_launcher(store, secret):
     return Place(number.value, count.value, store, secret)
 
 
-def create_comm(place, local_ranks, job, timeout, gpus=None):
-    """Collective. Meets through JAX's key-value store where there is one. `gpus`:
-    the CUDA device of each rank; without it they are CPUs."""
-    params = _lib.CommParams(
+def _params(place, local_ranks, job, timeout=0.0, gpus=None):
+    return _lib.CommParams(
         struct_size=ctypes.sizeof(_lib.CommParams),
         process_id=place.process_id,
         num_processes=place.num_processes,
@@ -110,14 +109,61 @@ def create_comm(place, local_ranks, job, timeout, gpus=None):
         timeout_s=timeout,
         devices=(ctypes.c_int * local_ranks)(*gpus) if gpus else None,
     )
-    comm = ctypes.c_void_p()
-    if place.distributed:
-        kv = _JaxStore(_compat.distributed_state().client)
-        params.kv = ctypes.pointer(kv.table)
-        kv.run(lambda: _lib.call("oriel_comm_create", ctypes.byref(params), ctypes.byref(comm)))
-    else:
+
+
+def _with_store(place, params, function):
+    """Calls it with `params`, which get JAX's key-value store where there is one."""
+    if not place.distributed:
+        return function()
+    kv = _JaxStore(_compat.distributed_state().client)
+    params.kv = ctypes.pointer(kv.table)
+    return kv.run(function)
+
+
+def create_comm(place, local_ranks, job, timeout=0.0, gpus=None, look=None):
+    """Collective. `gpus`: the CUDA device of each rank; without it they are CPUs. `look` is
+    called while it waits for the others, and ends that if it raises."""
+    params = _params(place, local_ranks, job, timeout, gpus)
+
+    def create():
+        comm = ctypes.c_void_p()
         _lib.call("oriel_comm_create", ctypes.byref(params), ctypes.byref(comm))
-    return comm
+        return comm
+
+    def undo(comm):
+        quit_comm(comm, "interrupted in init")
+
+    return _wait.run(lambda: _with_store(place, params, create), look=look, undo=undo)
+
+
+def quit_comm(comm, why):
+    """Local: the others hear why this process leaves."""
+    lib = _lib.load()
+    lib.oriel_comm_quit(comm, why.encode())
+    lib.oriel_comm_abandon(comm)
+
+
+def refuse(place, job, error):
+    """Local: tells the others that this process cannot come, and why."""
+    if place.num_processes == 1:
+        return
+    params = _params(place, 1, job)
+    status = error.status if isinstance(error, OrielError) else Status.SYSTEM
+    why = _wait.sentence_of(error).encode()
+
+    lib = _lib.load()
+
+    def tell():
+        lib.oriel_comm_refuse(ctypes.byref(params), status, why)
+
+    try:
+        if isinstance(error, KeyboardInterrupt):
+            lib.oriel_interrupt(why)  # a person does not wait
+        _wait.run(lambda: _with_store(place, params, tell))
+    except Exception:
+        pass  # there is nobody who could be told
+    finally:
+        lib.oriel_interrupt(None)
 
 
 class _JaxStore:
@@ -135,7 +181,7 @@ class _JaxStore:
 
     def run(self, function):
         try:
-            function()
+            return function()
         except OrielError as error:
             if self._error is None:
                 raise
@@ -145,15 +191,21 @@ class _JaxStore:
         try:
             self._client.key_value_set_bytes(key.decode(), ctypes.string_at(value, length))
         except Exception as error:
+            if "ALREADY_EXISTS" in str(error):
+                return Status.MISMATCH
             self._error = error
             return Status.SYSTEM
         return Status.OK
 
     def _get(self, _ctx, key, timeout, value, capacity, length_p):
         try:
-            found = self._client.blocking_key_value_get_bytes(key.decode(), int(timeout * 1000))
+            if timeout > 0:
+                milliseconds = max(1, int(timeout * 1000))
+                found = self._client.blocking_key_value_get_bytes(key.decode(), milliseconds)
+            else:
+                found = self._client.key_value_try_get_bytes(key.decode())
         except Exception as error:
-            if "DEADLINE_EXCEEDED" in str(error):
+            if "DEADLINE_EXCEEDED" in str(error) or "NOT_FOUND" in str(error):
                 return Status.TIMEOUT
             self._error = error
             return Status.SYSTEM
@@ -162,26 +214,71 @@ class _JaxStore:
         return Status.OK
 
 
+class Gathering:
+    """A comm of all processes, for as long as init takes: by it they see one that dies before the
+    comm to come is there."""
+
+    def __init__(self, place, job):
+        # A comm made for this alone, since the comm to come needs the number of devices, and
+        # asking JAX for devices comes after.
+        self.comm = create_comm(dataclasses.replace(place, distributed=False), 1, job)
+
+    def look(self):
+        """Raises what has happened to another process."""
+        lib = _lib.load()
+        if lib.oriel_comm_check(self.comm) != Status.OK:
+            sentence = lib.oriel_last_error().decode().removeprefix("the comm was revoked: ")
+            raise OrielError(sentence, Status.PEER)
+
+    def meet(self):
+        _wait.run(lambda: _lib.call("oriel_comm_barrier", self.comm))
+
+    def fail(self, error):
+        quit_comm(self.comm, _wait.sentence_of(error))
+
+    def close(self):
+        _lib.load().oriel_comm_abandon(self.comm)
+
+
 def start_distributed(place, job):
-    """Collective. Initialises jax.distributed, with its coordinator in process 0."""
+    """Collective. Initialises jax.distributed, with its coordinator in process 0: on all
+    processes, or on none. Returns the gathering, which the caller closes."""
     global started_distributed
 
     if _compat.backends_exist():
-        raise OrielError(
+        error = OrielError(
             "JAX has made its devices already, so jax.distributed cannot be initialised: call "
             "oriel.init() before the first JAX computation, or with distributed=False",
             Status.INVALID,
         )
-    address, index, count = _agree(place, job)
+        refuse(dataclasses.replace(place, distributed=False), job, error)
+        raise error
+    gathering = Gathering(place, job)
+    try:
+        address, index, count = _agree(gathering.comm, place)
+        _wait.run(
+            lambda: _initialize(place, address, _share_of_gpus(index, count)),
+            look=gathering.look,
+            leave=True,  # JAX waits for all processes, without an end that could be moved
+        )
+        gathering.meet()
+    except BaseException as error:
+        _compat.forget_distributed()
+        gathering.fail(error)
+        raise
+    started_distributed = True
+    return gathering
+
+
+def _initialize(place, address, devices):
     jax.distributed.initialize(
         address,
         place.num_processes,
         place.process_id,
         cluster_detection_method="deactivate",
         coordinator_bind_address=address,
-        local_device_ids=_share_of_gpus(index, count),
+        local_device_ids=devices,
     )
-    started_distributed = True
 
 
 def _share_of_gpus(index, processes):
@@ -192,11 +289,24 @@ def _share_of_gpus(index, processes):
     count = 0 if "JAX_LOCAL_DEVICE_IDS" in os.environ else _count_gpus()
     if count == 0:
         return None
+    _compile_alone()
     each = count // processes
     if each > 0:
         return list(range(index * each, (index + 1) * each))
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     return [index % count]
+
+
+_ALONE = "xla_gpu_shard_autotuning"
+_FLAGS_KNOWN = (0, 13)  # the first jaxlib of which it is not known: XLA ends where it does not
+
+
+def _compile_alone():
+    """Processes that compile share what XLA tries out, and wait for each other to compile the same:
+    for ever where programs differ, in a constant even."""
+    flags = os.environ.get("XLA_FLAGS", "")
+    if _ALONE not in flags and jaxlib.version.__version_info__ < _FLAGS_KNOWN:
+        os.environ["XLA_FLAGS"] = f"{flags} --{_ALONE}=false".strip()
 
 
 def _count_gpus():
@@ -212,26 +322,17 @@ def _count_gpus():
     return count.value if found else 0
 
 
-def _agree(place, job):
+def _agree(comm, place):
     """Process 0 picks a free port of its machine and tells the rest. Also says which of how
-    many processes of its machine this one is.
-
-    Through a comm made for this alone, since the comm to come needs the number of devices,
-    and asking JAX for devices comes after."""
+    many processes of its machine this one is."""
     lib = _lib.load()
-    comm = create_comm(dataclasses.replace(place, distributed=False), 1, job, 0.0)
-    try:
-        several = lib.oriel_comm_num_machines(comm) > 1
-        text = ctypes.create_string_buffer(_ADDRESS_BYTES)
-        if place.process_id == 0:
-            host = _own_address(place) if several else "127.0.0.1"
-            text.value = f"{f'[{host}]' if ':' in host else host}:{_free_port(host)}".encode()
-        _lib.call("oriel_comm_share", comm, Status.OK, text, len(text), 0.0)
-        machines = [lib.oriel_comm_machine(comm, p) for p in range(place.num_processes)]
-    except BaseException:
-        lib.oriel_comm_abandon(comm)
-        raise
-    _lib.call("oriel_comm_destroy", comm)
+    several = lib.oriel_comm_num_machines(comm) > 1
+    text = ctypes.create_string_buffer(_ADDRESS_BYTES)
+    if place.process_id == 0:
+        host = _own_address(place) if several else "127.0.0.1"
+        text.value = f"{f'[{host}]' if ':' in host else host}:{_free_port(host)}".encode()
+    _wait.run(lambda: _lib.call("oriel_comm_share", comm, Status.OK, text, len(text), 0.0))
+    machines = [lib.oriel_comm_machine(comm, p) for p in range(place.num_processes)]
     mine = machines[place.process_id]
     before = machines[: place.process_id].count(mine)
     return text.value.decode(), before, machines.count(mine)

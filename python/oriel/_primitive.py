@@ -1,7 +1,6 @@
 """What the operations share: which ranks take part, types, and the custom call."""
 
 import ctypes
-import hashlib
 import operator
 
 import jax
@@ -11,7 +10,8 @@ from jax import lax
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
-from oriel import _compat, _groups, _lib, _world
+from oriel import _calls, _compat, _groups, _lib, _world
+from oriel._calls import as_attribute
 
 _DTYPES = frozenset(
     "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 bfloat16 float32 float64 "
@@ -68,6 +68,13 @@ def _check_outside_shard_map(operation):
             f"{world.size} devices in {world.num_processes} processes: use jax.shard_map and "
             "name the axes"
         )
+
+
+def axis_index(axis_name=None):
+    """The index of this device along the axes, as a traced number: lax.axis_index. Without
+    axis_name the rank in the world."""
+    axes = find_axes("axis_index", axis_name)
+    return jnp.int32(_world.rank()) if axes is None else lax.axis_index(axes)
 
 
 def size_of(axes):
@@ -187,7 +194,10 @@ class Operation:
 
     A program whose mesh comes from jax.set_mesh must be lowered anew for each
     list of devices, because its jaxpr names no devices; JAX allows one mesh
-    shape only in programs lowered so, hence not for all."""
+    shape only in programs lowered so, hence not for all.
+
+    Each call carries, as the parameter `made`, where and how the person made it (_calls).
+    The rules of an operation do without: what they bind is derived from the call at hand."""
 
     def __init__(self, name, multiple_results=False):
         self.name = name
@@ -198,28 +208,40 @@ class Operation:
 
     def bind(self, *operands, **params):
         primitive = self._context if _compat.in_mesh_context() else self._plain
+        made = _calls.bound()
+        _calls.check(self.name, made, params["axes"])
         # What profilers show; of a kernel, whose.
         name = getattr(params.get("kernel"), "name", self.name)
         with jax.named_scope(f"oriel.{name}"):
-            return primitive.bind(*operands, **params)
+            return primitive.bind(*operands, made=made, **params)
 
     def define(self, abstract_eval, batch, lower, *, jvp=None, linear=None, transpose=None):
         """`linear`: the transpose of an operation that is linear in its one
         operand; otherwise `jvp` and `transpose`."""
         for primitive in (self._plain, self._context):
             primitive.def_impl(_compat.apply_primitive(primitive))
-            primitive.def_effectful_abstract_eval(abstract_eval)
+            primitive.def_effectful_abstract_eval(_calls.with_effects(abstract_eval))
             if linear is not None:
                 ad.deflinear2(primitive, linear)
-            if jvp is not None:
-                ad.primitive_jvps[primitive] = jvp
+                transpose = ad.primitive_transposes[primitive]
+            ad.primitive_jvps[primitive] = _calls.remade(jvp or self._jvp)
             if transpose is not None:
-                ad.primitive_transposes[primitive] = transpose
-            batching.fancy_primitive_batchers[primitive] = batch
-            # Not cacheable: two equal calls are two operations and need two numbers.
+                ad.primitive_transposes[primitive] = _calls.remade(transpose, "transposed")
+            batching.fancy_primitive_batchers[primitive] = _calls.remade(batch)
+            _compat.keep_unused(primitive, lambda params: params["axes"] is None)
+            # Not cacheable: two equal calls are two operations.
+            rule = _calls.lowered(lower)
             for platform in ("cpu", "cuda"):
-                mlir.register_lowering(primitive, lower, platform=platform, cacheable=False)
+                mlir.register_lowering(primitive, rule, platform=platform, cacheable=False)
         _compat.lower_per_devices(self._context)
+
+    def _jvp(self, primals, tangents, **params):
+        return self.bind(*primals, **params), self.bind_tangents(*tangents, **params)
+
+    def bind_tangents(self, *tangents, **params):
+        """In a rule for jvp, as bind."""
+        with _calls.making(_calls.present().derived("tangent")):
+            return self.bind(*tangents, **params)
 
     def call(
         self,
@@ -236,15 +258,10 @@ class Operation:
         `aliases` maps operands to results that share their memory, `target` is another
         name than the operation's; `space` is the memory space of the first operand and the
         first result. What `communicates` uses NCCL's communicator itself."""
-        lib = _lib.load()
-        module, site = _Sites.of(ctx.module_context).next()
-        lib.oriel_ffi_lowering(module, site)
         numbers = {
-            "version": ctypes.c_int64.in_dll(lib, "oriel_ffi_version").value,
+            "version": ctypes.c_int64.in_dll(_lib.load(), "oriel_ffi_version").value,
             "kind": _lib.OPERATIONS.index(self.name) + 1,
             "group_size": groups.shape[1],
-            "module": module,
-            "site": site,
             "world": _world.current().size,
         } | attributes
         target = f"oriel_{target or self.name}"
@@ -252,19 +269,17 @@ class Operation:
         if places is not None:
             target += "_borrowing"
             numbers |= {"places": places, "communicates": int(communicates)}
-        # Others take part in it: ranks whose programs differ elsewhere would differ in what XLA
-        # merges or moves out of loops. An effect of JAX's, which orders, would cost each dispatch.
-        return jax.ffi.ffi_lowering(
-            target,
-            operand_output_aliases=aliases,
-            extra_attributes=_in_space(space),
-            has_side_effect=not _is_partitioned(ctx),
-        )(
-            ctx,
-            *operands,
-            groups=_as_attribute(groups),
-            **{name: _as_attribute(value) for name, value in numbers.items()},
-        )
+        numbers["groups"] = groups
+        with _calls.ordered(ctx, operands, aliases) as (ctx, operands, aliases, first):
+            # Others take part in it: ranks whose programs differ elsewhere would differ in what
+            # XLA merges or moves out of loops. An effect of JAX's costs each dispatch ten times.
+            results = jax.ffi.ffi_lowering(
+                target,
+                operand_output_aliases=aliases,
+                extra_attributes=_in_space(space, first) | _calls.note(ctx),
+                has_side_effect=not _is_partitioned(ctx),
+            )(ctx, *operands, **{name: as_attribute(value) for name, value in numbers.items()})
+        return _calls.without_token(results)
 
     def groups(self, ctx, axes):
         """The groups of ranks of one call, as rows."""
@@ -330,42 +345,13 @@ def lower_here(ctx, function, x):
     return mlir.lower_fun(function, multiple_results=False)(ctx, x)
 
 
-_COLLECTIVE = "{0:1}"  # the first, in XLA's memory space 1
+_COLLECTIVE = 1  # XLA's number of the memory space
 
 
-def _in_space(space):
-    """What tells XLA's colouring of buffers where those of a custom call belong."""
+def _in_space(space, first):
+    """What tells XLA's colouring of buffers where the `first` ones of a custom call belong."""
     if space is None:
-        return None
-    text = mlir.ir.StringAttr.get(_COLLECTIVE)
+        return {}
+    text = mlir.ir.StringAttr.get(f"{{{first}:{_COLLECTIVE}}}")
     names = ("operands_memory_spaces", "results_memory_spaces")
     return {"mhlo.frontend_attributes": mlir.ir.DictAttr.get({name: text for name in names})}
-
-
-def _as_attribute(value):
-    array = np.ascontiguousarray(value, np.int64)
-    return array.ravel() if array.size != 1 or np.ndim(value) else np.int64(value)
-
-
-class _Sites:
-    """Numbers the calls of one module; lives in the module's keepalives."""
-
-    def __init__(self, module):
-        name = mlir.ir.StringAttr(module.operation.attributes["sym_name"]).value
-        digest = hashlib.sha256(name.encode()).digest()
-        # hash() would differ between processes.
-        self._module = int.from_bytes(digest[:8], "little") >> 1
-        self._count = 0
-
-    def next(self):
-        self._count += 1
-        return self._module, self._count - 1
-
-    @classmethod
-    def of(cls, module_context):
-        for kept in module_context.keepalives:
-            if isinstance(kept, cls):
-                return kept
-        sites = cls(module_context.module)
-        module_context.add_keepalive(sites)
-        return sites

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 from jax.extend.mlir.dialects import stablehlo
 from jax.interpreters import ad, mlir
 
-from oriel import _compat, _primitive
+from oriel import _calls, _compat, _primitive
 from oriel._exchange import all_to_all
 from oriel._primitive import Operation, size_of
 
@@ -13,6 +13,7 @@ _operation = Operation("ragged_all_to_all")
 _INDICES = ("input_offsets", "send_sizes", "output_offsets", "recv_sizes")
 
 
+@_calls.operation
 def ragged_all_to_all(
     operand, output, input_offsets, send_sizes, output_offsets, recv_sizes, *, axis_name
 ):
@@ -56,10 +57,14 @@ def _check_arrays(operand, output, indices, size):
             )
 
 
-def _bind(*arrays, axes):
+def _all_varying(*arrays, axes):
     names = frozenset() if axes is None else frozenset(_primitive.split_mapped(axes)[0])
     names = tuple(names.union(*map(_compat.varying_axes, arrays)))
-    return _operation.bind(*(_compat.make_varying(x, names) for x in arrays), axes=axes)
+    return [_compat.make_varying(x, names) for x in arrays]
+
+
+def _bind(*arrays, axes):
+    return _operation.bind(*_all_varying(*arrays, axes=axes), axes=axes)
 
 
 def _abstract_eval(operand, output, *indices, axes):
@@ -69,7 +74,8 @@ def _abstract_eval(operand, output, *indices, axes):
 def _jvp(primals, tangents, *, axes):
     indices = primals[2:]
     rows = map(ad.instantiate_zeros, tangents[:2])
-    return _bind(*primals, axes=axes), _bind(*rows, *indices, axes=axes)
+    result = _bind(*primals, axes=axes)
+    return result, _operation.bind_tangents(*_all_varying(*rows, *indices, axes=axes), axes=axes)
 
 
 def _transpose(cotangent, operand, output, *indices, axes):

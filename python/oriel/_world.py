@@ -1,4 +1,4 @@
-"""The world of this process: init, finalize, and who is which rank."""
+"""The world of this process: init, finalize, and which device is which rank."""
 
 import atexit
 import ctypes
@@ -12,7 +12,8 @@ import jax
 import jaxlib
 import numpy as np
 
-from oriel import _compat, _lib, _meet, _threads, _wheels
+from oriel import _compat, _lib, _meet, _threads, _wait, _wheels
+from oriel._calls import order as _order
 from oriel._compile import nvrtc as _nvrtc
 from oriel._lib import OrielError, Status
 
@@ -22,17 +23,20 @@ _IDLE_WAIT = 3.0  # at exit, with nothing begun, while others wait for an operat
 _FLIGHT_WAIT = 1.0  # at exit, then, for operations that nobody looked at
 _FAILED_WAIT = 1.0  # at exit after a failure, in process 0, for the others to report it too
 
+# What the comms are called in the store: that of the world, and the one that jax.distributed is
+# started by.
+_JOB, _START = "oriel", "oriel/start"
+
 _lock = threading.RLock()
 _world = None
 _last_shape = None  # of the world before: programs lowered for another are stale
-_count = 0  # of comms made: the store keeps old keys
 _registered = set()  # backends whose XLA knows the custom calls
 _broken = False  # the last world ended in a failure
 
 
 @dataclasses.dataclass
 class World:
-    comm: ctypes.c_void_p  # finalize frees it: for whoever ends the world alone
+    comm: ctypes.c_void_p  # finalize frees it: for the thread that ends the world alone
     pid: int
     asked: dict  # each argument of init: what was given, what came of it
     size: int
@@ -88,7 +92,10 @@ def init(
     that calls oriel, by check() or by finalize(), or with ORIEL_SYNC=1 by the
     program itself.
 
-    A second call keeps the world if it asks for the same, and fails otherwise.
+    A second call keeps the world if it asks for the same, and fails otherwise, or
+    when the world has failed.
+
+    It fails on all processes or on none. Ctrl-C ends it within a second.
     """
     global _world, _last_shape, _broken
 
@@ -104,24 +111,28 @@ def init(
     with _lock:
         if _world is not None:
             _check_same(asked, _world.asked)
+            _check_works(_world)
             return
         _meet.check_arguments(process_id, num_processes, store, secret, distributed, timeout)
-        _check_platform(platform)
         _threads.reserve()
         place = _meet.find_place(process_id, num_processes, store, secret, distributed)
+        gathering = None
         if place.starts_distributed:
-            _meet.start_distributed(place, _next_job())
-        backend = _choose_backend(platform)
-        devices = _find_devices(backend)
-        if backend == "cpu" and (shortage := _threads.shortage(len(devices))):
-            raise OrielError(shortage, Status.INVALID)
-        _register(backend)
-        if place.num_processes > 1:
-            _make_fingerprints_equal()
-        _world = _join(place, backend, asked, timeout)
+            gathering = _meet.start_distributed(place, _START)
+        try:
+            backend = _prepare(place, platform)
+            _world = _join(place, backend, asked, timeout, gathering)
+        except BaseException:
+            _broken = True
+            raise
+        finally:
+            if gathering is not None:
+                gathering.close()
         _broken = False
         shape = (_world.size, _world.first_rank, _world.platform, _world.rank_of)
-        if _last_shape not in (None, shape):
+        # Graphs hold addresses of the world that they were captured in.
+        stale = _lib.load().oriel_ffi_cuda_stale()
+        if stale or _last_shape not in (None, shape):
             jax.clear_caches()
         _last_shape = shape
 
@@ -129,8 +140,8 @@ def init(
 def finalize():
     """Leaves the world. Collective, like init; without a world it does nothing.
 
-    After a failure it waits for nobody, and raises it if nothing has before. A new
-    init may follow."""
+    After a failure it waits for nobody, and raises it if nothing has before. Ctrl-C ends it
+    within a second. A new init may follow."""
     global _world, _broken
 
     with _lock:
@@ -138,11 +149,36 @@ def finalize():
             return
         _broken = _has_failed(_world)
         world, _world = _world, None
+        ending = _Ending(world)
+        try:
+            _wait.run(ending.run, give_up=ending.give_up)
+        finally:
+            _broken = _broken or ending.failed
+
+
+class _Ending:
+    """The end of a world: what runs is awaited, then all meet."""
+
+    def __init__(self, world):
+        self._comm = world.comm
+        self._lock = threading.Lock()
+        self._meets = False  # the comm goes by itself from here on
+        self.failed = True
+
+    def run(self):
         untold = _detach(float("inf"))  # operations have deadlines
-        _broken = _broken or untold is not None
-        _lib.call("oriel_comm_destroy", world.comm)
+        with self._lock:
+            self._meets = True
+        _lib.call("oriel_comm_destroy", self._comm)
+        self.failed = untold is not None
         if untold is not None:
             raise untold
+
+    def give_up(self):
+        """Operations in flight end with the comm; the meeting ends by itself."""
+        with self._lock:
+            if not self._meets:
+                _lib.load().oriel_comm_quit(self._comm, b"interrupted in finalize")
 
 
 def check():
@@ -204,11 +240,14 @@ def _check_same(asked, before):
         )
 
 
-def _next_job():
-    global _count
-
-    _count += 1
-    return f"oriel/{_count}"
+def _check_works(world):
+    """A second init of a world that has failed would keep it."""
+    lib = _lib.load()
+    if lib.oriel_comm_check(world.comm) != Status.OK:
+        raise OrielError(
+            f"{lib.oriel_last_error().decode()}; call oriel.finalize() and then oriel.init()",
+            Status.REVOKED,
+        )
 
 
 def _check_platform(platform):
@@ -232,27 +271,51 @@ def _choose_backend(platform):
     return "cuda"
 
 
-def _join(place, backend, asked, timeout):
+def _prepare(place, platform):
+    """JAX's part, on this process alone. What fails here fails on all."""
+    try:
+        _check_platform(platform)
+        backend = _choose_backend(platform)
+        devices = _find_devices(backend)
+        if backend == "cpu" and (shortage := _threads.shortage(len(devices))):
+            raise OrielError(shortage, Status.INVALID)
+        _register(backend)
+    except BaseException as error:
+        _meet.refuse(place, _JOB, error)
+        raise
+    return backend
+
+
+def _attach(comm, ordinals):
+    """The last that can fail, and by then others may think that all is well: so all meet."""
+    try:
+        _lib.call(
+            "oriel_ffi_attach", comm, (ctypes.c_int * len(ordinals))(*ordinals), len(ordinals)
+        )
+        _wait.run(lambda: _lib.call("oriel_comm_barrier", comm))
+    except BaseException as error:
+        _detach(0.0)
+        _meet.quit_comm(comm, _wait.sentence_of(error))
+        raise
+
+
+def _join(place, backend, asked, timeout, gathering):
     lib = _lib.load()
     devices = jax.local_devices(backend=backend)
     gpus = None
     if backend == "cuda":
         _show_libraries()
         gpus = [device.local_hardware_id for device in devices]
-    comm = _meet.create_comm(place, len(devices), _next_job(), timeout or 0.0, gpus)
-    try:
-        size, first = lib.oriel_comm_size(comm), lib.oriel_comm_first_rank(comm)
-        if place.distributed:
-            rank_of = _ranks_of_processes(jax.devices(backend))
-        else:
-            rank_of = {device.id: first + i for i, device in enumerate(devices)}
-        # As XLA's handlers see them.
-        numbers = gpus or [device.id for device in devices]
-        ordinals = (ctypes.c_int * len(devices))(*numbers)
-        _lib.call("oriel_ffi_attach", comm, ordinals, len(devices))
-    except BaseException:
-        lib.oriel_comm_abandon(comm)
-        raise
+    look = gathering.look if gathering else None
+    comm = _meet.create_comm(place, len(devices), _JOB, timeout or 0.0, gpus, look)
+    lib.oriel_spread_begin(comm)  # that was in another thread
+    size, first = lib.oriel_comm_size(comm), lib.oriel_comm_first_rank(comm)
+    if place.distributed:
+        rank_of = _ranks_of_processes(jax.devices(backend))
+    else:
+        rank_of = {device.id: first + i for i, device in enumerate(devices)}
+    # As XLA's handlers see them.
+    _attach(comm, gpus or [device.id for device in devices])
     return World(
         comm=comm,
         pid=os.getpid(),
@@ -272,17 +335,6 @@ def _ranks_of_processes(devices):
     """Process by process, in the order of each process's own devices."""
     ordered = sorted(devices, key=lambda device: (device.process_index, device.id))
     return {device.id: i for i, device in enumerate(ordered)}
-
-
-def _make_fingerprints_equal():
-    """Keeps source lines out of compiled programs.
-
-    Runs of a program are matched between processes by a number that XLA derives
-    from the program's fingerprint, and that covers the lines it was called from:
-    two processes that call one jitted function from two lines would wait for
-    each other."""
-    if "JAX_TRACEBACK_IN_LOCATIONS_LIMIT" not in os.environ:
-        jax.config.update("jax_traceback_in_locations_limit", 0)
 
 
 def _show_libraries():
@@ -342,6 +394,9 @@ def _register(backend):
             jax.ffi.register_ffi_target(
                 f"oriel_{name}_borrowing", handlers | borrowing, platform=platform
             )
+    if backend == "cpu":
+        after = capsule(lib.oriel_ffi_after)
+        jax.ffi.register_ffi_target(_order.AFTER, after, platform=platform)
     if not _registered:
         # JAX registered its handler when it was imported, so this one runs before.
         atexit.register(_leave_at_exit)
@@ -355,9 +410,11 @@ def _leave_at_exit():
     looked at may still be running, and others may be waiting for their part."""
     global _world, _broken
 
+    # Without the lock: a thread in init may hold it for long. A finalize in another thread takes
+    # the world, or this does.
+    world, _world = _world, None
     untold = None
-    if _world is not None and os.getpid() == _world.pid:  # else a forked child ends
-        world, _world = _world, None
+    if world is not None and os.getpid() == world.pid:  # else a forked child ends
         lib = _lib.load()
         lib.oriel_comm_leave(world.comm)
         why = _failure_of_program()

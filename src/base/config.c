@@ -8,211 +8,103 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/hash.h"
 #include "base/log.h"
 
 enum { VALUE_BYTES = 512, NAME_BYTES = 64, WARNED_MAX = 64 };
 
 enum kind { KIND_SECONDS, KIND_BYTES, KIND_INTEGER, KIND_CHOICE, KIND_TEXT, KIND_SECRET };
 
-static const char *level_choice(int i)
-{
-    return i <= ORIEL_LOG_DEBUG ? oriel_log_level_name((enum oriel_log_level)i) : NULL;
-}
+static const char *const fabrics[] = {"auto", "cuda", "nccl", NULL};
+static const char *const nccl_comms[] = {"auto", "own", "xla", "none", NULL};
 
-static const char *fabric_choice(int i)
-{
-    static const char *const names[] = {"auto", "cuda", "nccl"};
-
-    return i < 3 ? names[i] : NULL;
-}
-
-static const char *nccl_comm_choice(int i)
-{
-    static const char *const names[] = {"auto", "own", "xla", "none"};
-
-    return i < 4 ? names[i] : NULL;
-}
+#define NUMBER(id, of, default_, least, most, text)                                                \
+    [ORIEL_OPT_##id] = {.name = "ORIEL_" #id,                                                      \
+                        .kind = of,                                                                \
+                        .fallback = default_,                                                      \
+                        .min = least,                                                              \
+                        .max = most,                                                               \
+                        .help = text}
+#define CHOICE(id, default_, names, text)                                                          \
+    [ORIEL_OPT_##id] = {.name = "ORIEL_" #id,                                                      \
+                        .kind = KIND_CHOICE,                                                       \
+                        .fallback = default_,                                                      \
+                        .choices = names,                                                          \
+                        .help = text}
+#define TEXT(id, of, text)                                                                         \
+    [ORIEL_OPT_##id] = {.name = "ORIEL_" #id, .kind = of, .fallback = "", .help = text}
 
 static const struct {
-    const char *name;
-    const char *fallback;
-    enum kind kind;
-    double min, max;              /* of a number */
-    const char *(*choice)(int i); /* the names that are possible, then NULL */
-    const char *help;
+    const char *name;           /* the variable */
+    const char *fallback;       /* its value where nobody sets it, as text */
+    enum kind kind;             /* what its text means */
+    double min, max;            /* of a number */
+    const char *const *choices; /* the names that are possible, then NULL */
+    const char *help;           /* a sentence for `oriel info` */
 } table[ORIEL_OPT_COUNT] = {
-    [ORIEL_OPT_TIMEOUT] = {.name = "ORIEL_TIMEOUT",
-                           .fallback = "600",
-                           .kind = KIND_SECONDS,
-                           .min = 1e-3,
-                           .max = 1e9,
-                           .help = "seconds an operation waits for a peer that is alive"},
-    [ORIEL_OPT_WARN_AFTER] = {.name = "ORIEL_WARN_AFTER",
-                              .fallback = "10",
-                              .kind = KIND_SECONDS,
-                              .max = 1e9,
-                              .help = "seconds after which a wait is reported as a warning"},
-    [ORIEL_OPT_INIT_TIMEOUT] = {.name = "ORIEL_INIT_TIMEOUT",
-                                .fallback = "300",
-                                .kind = KIND_SECONDS,
-                                .min = 1e-3,
-                                .max = 1e9,
-                                .help = "seconds that start-up waits for all processes"},
-    [ORIEL_OPT_STAGING] = {.name = "ORIEL_STAGING",
-                           .fallback = "64M",
-                           .kind = KIND_BYTES,
-                           .min = 256 << 10,
-                           .max = 1e12,
-                           .help = "bytes of staging memory per rank (K, M, G)"},
-    [ORIEL_OPT_CHUNK] = {.name = "ORIEL_CHUNK",
-                         .fallback = "128K",
-                         .kind = KIND_BYTES,
-                         .min = 1 << 10,
-                         .max = 4 << 20,
-                         .help = "bytes of one piece of a pipelined transfer (K, M, G)"},
-    [ORIEL_OPT_SPIN] = {.name = "ORIEL_SPIN",
-                        .fallback = "10",
-                        .kind = KIND_SECONDS,
-                        .max = 1e6,
-                        .help = "microseconds a wait spins before it sleeps"},
-    [ORIEL_OPT_DIRECT] = {.name = "ORIEL_DIRECT",
-                          .fallback = "1",
-                          .kind = KIND_INTEGER,
-                          .max = 1,
-                          .help =
-                              "1: touch peers' memory directly where possible; 0: always stage"},
-    [ORIEL_OPT_TEAM] = {.name = "ORIEL_TEAM",
-                        .fallback = "4",
-                        .kind = KIND_INTEGER,
-                        .min = 1,
-                        .max = 64,
-                        .help = "threads of a rank that run a kernel on the CPU"},
-    [ORIEL_OPT_JITTER] = {.name = "ORIEL_JITTER",
-                          .fallback = "0",
-                          .kind = KIND_SECONDS,
-                          .max = 1e6,
-                          .help = "microseconds that a kernel's thread pauses at most, at random, "
-                                  "before it synchronises: shakes out races"},
-    [ORIEL_OPT_ARENA] = {.name = "ORIEL_ARENA",
-                         .fallback = "16G",
-                         .kind = KIND_BYTES,
-                         .min = 1 << 20,
-                         .max = 1e13,
-                         .help = "bytes per rank that kernels may share between processes; "
-                                 "used when touched (K, M, G)"},
-    [ORIEL_OPT_LOG] = {.name = "ORIEL_LOG",
-                       .fallback = "warn",
-                       .kind = KIND_CHOICE,
-                       .choice = level_choice,
-                       .help = "what is printed on stderr: error, warn, info or debug"},
-    [ORIEL_OPT_PROCESS_ID] = {.name = "ORIEL_PROCESS_ID",
-                              .fallback = "",
-                              .kind = KIND_INTEGER,
-                              .max = 1 << 20,
-                              .help = "number of this process, set by the launcher"},
-    [ORIEL_OPT_NUM_PROCESSES] = {.name = "ORIEL_NUM_PROCESSES",
-                                 .fallback = "",
-                                 .kind = KIND_INTEGER,
-                                 .min = 1,
-                                 .max = 1 << 20,
-                                 .help = "number of processes, set by the launcher"},
-    [ORIEL_OPT_STORE] = {.name = "ORIEL_STORE",
-                         .fallback = "",
-                         .kind = KIND_TEXT,
-                         .help = "where the processes meet: unix:@name or host:port"},
-    [ORIEL_OPT_SECRET] = {.name = "ORIEL_SECRET",
-                          .fallback = "",
-                          .kind = KIND_SECRET,
-                          .help = "what the job's processes prove to each other"},
-    [ORIEL_OPT_HOSTID] = {.name = "ORIEL_HOSTID",
-                          .fallback = "",
-                          .kind = KIND_TEXT,
-                          .help = "processes with different texts count as on different machines"},
-    [ORIEL_OPT_ADDRESS] = {.name = "ORIEL_ADDRESS",
-                           .fallback = "",
-                           .kind = KIND_TEXT,
-                           .help = "where other machines reach process 0: a name or an address; "
-                                   "empty: each address of its machine is tried"},
-    [ORIEL_OPT_FAULT] = {.name = "ORIEL_FAULT",
-                         .fallback = "",
-                         .kind = KIND_TEXT,
-                         .help = "faults to inject, to test recovery: slot:call=action,..."},
-    [ORIEL_OPT_NVRTC] = {.name = "ORIEL_NVRTC",
-                         .fallback = "",
-                         .kind = KIND_TEXT,
-                         .help = "file of NVRTC, which compiles GPU kernels; empty: libnvrtc.so"},
-    [ORIEL_OPT_NCCL] = {.name = "ORIEL_NCCL",
-                        .fallback = "",
-                        .kind = KIND_TEXT,
-                        .help = "file of NCCL, where none is loaded; empty: libnccl.so.2"},
-    [ORIEL_OPT_FABRIC] = {.name = "ORIEL_FABRIC",
-                          .fallback = "auto",
-                          .kind = KIND_CHOICE,
-                          .choice = fabric_choice,
-                          .help = "how GPU ranks reach each other's memory: cuda, nccl, or auto, "
-                                  "which is cuda; the same on all"},
-    [ORIEL_OPT_NCCL_COMM] = {.name = "ORIEL_NCCL_COMM",
-                             .fallback = "auto",
-                             .kind = KIND_CHOICE,
-                             .choice = nccl_comm_choice,
-                             .help = "communicator of calls in jit: xla borrows XLA's, for buffers "
-                                     "too; own, none; auto: XLA's where a call needs one; the same "
-                                     "on all"},
-    [ORIEL_OPT_GIN] = {.name = "ORIEL_GIN",
-                       .fallback = "0",
-                       .kind = KIND_INTEGER,
-                       .max = 1,
-                       .help = "1: kernels of one's own run on groups that span machines, over "
-                               "NCCL's GIN; the same on all"},
-    [ORIEL_OPT_MULTICAST] = {.name = "ORIEL_MULTICAST",
-                             .fallback = "0",
-                             .kind = KIND_INTEGER,
-                             .max = 1,
-                             .help = "1: all_reduce has via multicast, where GPUs are behind an "
-                                     "NVSwitch; experimental; the same on all"},
-    [ORIEL_OPT_CACHE] = {.name = "ORIEL_CACHE",
-                         .fallback = "",
-                         .kind = KIND_TEXT,
-                         .help = "folder of compiled GPU kernels; empty: ~/.cache/oriel"},
-    [ORIEL_OPT_GPU_CTAS] = {.name = "ORIEL_GPU_CTAS",
-                            .fallback = "0",
-                            .kind = KIND_INTEGER,
-                            .max = 1024,
-                            .help = "thread blocks of 512 threads on one GPU, of all its ranks "
-                                    "together, at most two for each multiprocessor; 0: one, or "
-                                    "less on a GPU with one rank"},
-    [ORIEL_OPT_GPU_KERNEL_CTAS] = {.name = "ORIEL_GPU_KERNEL_CTAS",
-                                   .fallback = "0",
-                                   .kind = KIND_INTEGER,
-                                   .max = 1024,
-                                   .help = "the same for kernels of one's own, at most one for "
-                                           "each multiprocessor; 0: likewise"},
-    [ORIEL_OPT_GPU_STAGE] = {.name = "ORIEL_GPU_STAGE",
-                             .fallback = "66M",
-                             .kind = KIND_BYTES,
-                             .min = 1 << 20,
-                             .max = 4e9,
-                             .help = "bytes per GPU rank for data that passes through oriel's "
-                                     "memory; the same on all (K, M, G)"},
-    [ORIEL_OPT_GPU_ARENA] = {.name = "ORIEL_GPU_ARENA",
-                             .fallback = "128M",
-                             .kind = KIND_BYTES,
-                             .min = 8 << 20,
-                             .max = 4e9,
-                             .help = "bytes per GPU rank for copies of operands and results of "
-                                     "kernels; the same on all (K, M, G)"},
-    [ORIEL_OPT_SYNC] = {.name = "ORIEL_SYNC",
-                        .fallback = "0",
-                        .kind = KIND_INTEGER,
-                        .max = 1,
-                        .help = "1: a program on GPUs waits in each call and fails there; 0: at "
-                                "the next call or check"},
+    NUMBER(TIMEOUT, KIND_SECONDS, "600", 1e-3, 1e9,
+           "seconds an operation waits for a peer that is alive"),
+    NUMBER(WARN_AFTER, KIND_SECONDS, "10", 0, 1e9,
+           "seconds after which a wait is reported as a warning"),
+    NUMBER(INIT_TIMEOUT, KIND_SECONDS, "300", 1e-3, 1e9,
+           "seconds that start-up waits for all processes"),
+    NUMBER(STAGING, KIND_BYTES, "64M", 256 << 10, 1e12,
+           "bytes of staging memory per rank (K, M, G)"),
+    NUMBER(CHUNK, KIND_BYTES, "128K", 1 << 10, 4 << 20,
+           "bytes of one piece of a pipelined transfer (K, M, G)"),
+    NUMBER(SPIN, KIND_SECONDS, "10", 0, 1e6, "microseconds a wait spins before it sleeps"),
+    NUMBER(DIRECT, KIND_INTEGER, "1", 0, 1,
+           "1: touch peers' memory directly where possible; 0: always stage"),
+    NUMBER(TEAM, KIND_INTEGER, "4", 1, 64, "threads of a rank that run a kernel on the CPU"),
+    NUMBER(JITTER, KIND_SECONDS, "0", 0, 1e6,
+           "microseconds that a kernel's thread pauses at most, at random, before it synchronises: "
+           "shakes out races"),
+    NUMBER(ARENA, KIND_BYTES, "16G", 1 << 20, 1e13,
+           "bytes per rank that kernels may share between processes; used when touched (K, M, G)"),
+    CHOICE(LOG, "warn", oriel_log_levels, "what is printed on stderr: error, warn, info or debug"),
+    NUMBER(PROCESS_ID, KIND_INTEGER, "", 0, 1 << 20, "number of this process, set by the launcher"),
+    NUMBER(NUM_PROCESSES, KIND_INTEGER, "", 1, 1 << 20, "number of processes, set by the launcher"),
+    TEXT(STORE, KIND_TEXT, "where the processes meet: unix:@name or host:port"),
+    TEXT(SECRET, KIND_SECRET, "what the job's processes prove to each other"),
+    TEXT(HOSTID, KIND_TEXT, "processes with different texts count as on different machines"),
+    TEXT(ADDRESS, KIND_TEXT,
+         "where other machines reach process 0: a name or an address; empty: each address of its "
+         "machine is tried"),
+    TEXT(FAULT, KIND_TEXT, "faults to inject, to test recovery: slot:call=action,..."),
+    TEXT(NVRTC, KIND_TEXT, "file of NVRTC, which compiles GPU kernels; empty: libnvrtc.so"),
+    TEXT(NCCL, KIND_TEXT, "file of NCCL, where none is loaded; empty: libnccl.so.2"),
+    CHOICE(FABRIC, "auto", fabrics,
+           "how GPU ranks reach each other's memory: cuda, nccl, or auto, which is cuda; the same "
+           "on all"),
+    CHOICE(NCCL_COMM, "auto", nccl_comms,
+           "communicator of calls in jit: xla borrows XLA's, for buffers too; own, none; auto: "
+           "XLA's where a call needs one; the same on all"),
+    NUMBER(GIN, KIND_INTEGER, "0", 0, 1,
+           "1: kernels of one's own run on groups that span machines, over NCCL's GIN; the same on "
+           "all"),
+    NUMBER(MULTICAST, KIND_INTEGER, "0", 0, 1,
+           "1: all_reduce has via multicast, where GPUs are behind an NVSwitch; experimental; the "
+           "same on all"),
+    TEXT(CACHE, KIND_TEXT, "folder of compiled GPU kernels; empty: ~/.cache/oriel"),
+    NUMBER(GPU_CTAS, KIND_INTEGER, "0", 0, 1024,
+           "thread blocks of 512 threads on one GPU, of all its ranks together, at most two for "
+           "each multiprocessor; 0: one, or less on a GPU with one rank"),
+    NUMBER(GPU_KERNEL_CTAS, KIND_INTEGER, "0", 0, 1024,
+           "the same for kernels of one's own, at most one for each multiprocessor; 0: likewise"),
+    NUMBER(GPU_STAGE, KIND_BYTES, "66M", 1 << 20, 4e9,
+           "bytes per GPU rank for data that passes through oriel's memory; the same on all (K, M, "
+           "G)"),
+    NUMBER(GPU_ARENA, KIND_BYTES, "128M", 8 << 20, 4e9,
+           "bytes per GPU rank for copies of operands and results of kernels; the same on all (K, "
+           "M, G)"),
+    NUMBER(SYNC, KIND_INTEGER, "0", 0, 1,
+           "1: a program on GPUs waits in each call and fails there; 0: at the next call or check"),
 };
 
 static struct {
-    char text[VALUE_BYTES];
-    double number;
-    int from_environment;
+    char text[VALUE_BYTES]; /* as it was given, or the fallback */
+    double number;          /* what a number says; of a choice its place in `choices` */
+    int from_environment;   /* not the fallback */
 } values[ORIEL_OPT_COUNT];
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -258,8 +150,8 @@ static int parse_number(int id, const char *text, double *number_p)
 
 static int parse_choice(int id, const char *text, double *number_p)
 {
-    for (int i = 0; table[id].choice(i) != NULL; i++) {
-        if (strcmp(text, table[id].choice(i)) == 0) {
+    for (int i = 0; table[id].choices[i] != NULL; i++) {
+        if (strcmp(text, table[id].choices[i]) == 0) {
             *number_p = i;
             return 0;
         }
@@ -290,11 +182,11 @@ static oriel_status refuse_choice(int id, const char *text)
 {
     char choices[80] = "";
 
-    for (int i = 0; table[id].choice(i) != NULL; i++) {
+    for (int i = 0; table[id].choices[i] != NULL; i++) {
         size_t used = strlen(choices);
 
         snprintf(choices + used, sizeof choices - used, "%s%s", i > 0 ? ", " : "",
-                 table[id].choice(i));
+                 table[id].choices[i]);
     }
     return oriel_fail(ORIEL_ERR_INVALID, "%s=\"%.80s\" is none of %s", table[id].name, text,
                       choices);
@@ -431,10 +323,8 @@ static int is_known(const char *name)
 /* Whether `name` is new; a full list counts as "already said". */
 static int remember(const char *name)
 {
-    uint64_t hash = 14695981039346656037u;
+    uint64_t hash = oriel_hash(name, strlen(name), 0);
 
-    for (const char *c = name; *c != '\0'; c++)
-        hash = (hash ^ (unsigned char)*c) * 1099511628211u;
     for (int i = 0; i < warned_count; i++) {
         if (warned[i] == hash)
             return 0;
@@ -508,7 +398,13 @@ const char *oriel_config_string(enum oriel_option_id id)
 
 const char *oriel_config_choice(enum oriel_option_id id, int number)
 {
-    return table[id].choice != NULL ? table[id].choice(number) : NULL;
+    const char *const *names = table[id].choices;
+
+    for (int i = 0; names != NULL && names[i] != NULL; i++) {
+        if (i == number)
+            return names[i];
+    }
+    return NULL;
 }
 
 double oriel_config_number(enum oriel_option_id id)

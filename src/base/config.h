@@ -39,7 +39,7 @@ enum oriel_option_id {
     ORIEL_OPT_COUNT
 };
 
-/* Whose communicator calls may use. */
+/* The owner of the communicator that calls may use. */
 enum oriel_nccl_comm { ORIEL_COMM_AUTO, ORIEL_COMM_OWN, ORIEL_COMM_XLA, ORIEL_COMM_NONE };
 
 /* Never NULL; valid until the next oriel_config_load that changes it. */

@@ -9,11 +9,12 @@
 
 enum { LINE_BYTES = 2304 };
 
-static const char *const level_names[] = {
+const char *const oriel_log_levels[] = {
     [ORIEL_LOG_ERROR] = "error",
     [ORIEL_LOG_WARN] = "warn",
     [ORIEL_LOG_INFO] = "info",
     [ORIEL_LOG_DEBUG] = "debug",
+    NULL,
 };
 
 static _Atomic int log_process = -1;
@@ -26,9 +27,9 @@ static size_t write_head(char *line, size_t bytes, enum oriel_log_level level)
     int n;
 
     if (process >= 0)
-        n = snprintf(line, bytes, "oriel[%d]: %s: ", process, level_names[level]);
+        n = snprintf(line, bytes, "oriel[%d]: %s: ", process, oriel_log_levels[level]);
     else
-        n = snprintf(line, bytes, "oriel[pid %d]: %s: ", (int)getpid(), level_names[level]);
+        n = snprintf(line, bytes, "oriel[pid %d]: %s: ", (int)getpid(), oriel_log_levels[level]);
     return (size_t)n;
 }
 
@@ -63,9 +64,4 @@ void oriel_log_set_process(int process_id)
 void oriel_log_set_level(enum oriel_log_level level)
 {
     atomic_store_explicit(&log_level, (int)level, memory_order_relaxed);
-}
-
-const char *oriel_log_level_name(enum oriel_log_level level)
-{
-    return level_names[level];
 }

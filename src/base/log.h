@@ -10,6 +10,7 @@ void oriel_log(enum oriel_log_level level, const char *fmt, ...)
 void oriel_log_set_process(int process_id);
 /* Messages above `level` are dropped; ORIEL_LOG_WARN until config has been read. */
 void oriel_log_set_level(enum oriel_log_level level);
-const char *oriel_log_level_name(enum oriel_log_level level);
+/* By level; NULL ends it. */
+extern const char *const oriel_log_levels[];
 
 #endif

@@ -9,9 +9,9 @@
 enum { ORIEL_SHA256_BYTES = 32, ORIEL_SHA256_BLOCK = 64 };
 
 typedef struct oriel_sha256 {
-    uint32_t state[8];
-    uint64_t bytes;
-    uint8_t block[ORIEL_SHA256_BLOCK];
+    uint32_t state[8];                 /* of the blocks so far */
+    uint64_t bytes;                    /* taken in so far */
+    uint8_t block[ORIEL_SHA256_BLOCK]; /* the last of them, less than a block */
 } oriel_sha256;
 
 void oriel_sha256_begin(oriel_sha256 *sha);

@@ -42,29 +42,19 @@ const char *oriel_last_error(void)
 
 const char *oriel_status_name(oriel_status status)
 {
-    switch (status) {
-    case ORIEL_OK:
-        return "ORIEL_OK";
-    case ORIEL_IN_PROGRESS:
-        return "ORIEL_IN_PROGRESS";
-    case ORIEL_ERR_INVALID:
-        return "ORIEL_ERR_INVALID";
-    case ORIEL_ERR_MISMATCH:
-        return "ORIEL_ERR_MISMATCH";
-    case ORIEL_ERR_TIMEOUT:
-        return "ORIEL_ERR_TIMEOUT";
-    case ORIEL_ERR_PEER:
-        return "ORIEL_ERR_PEER";
-    case ORIEL_ERR_REVOKED:
-        return "ORIEL_ERR_REVOKED";
-    case ORIEL_ERR_SYSTEM:
-        return "ORIEL_ERR_SYSTEM";
-    case ORIEL_ERR_UNSUPPORTED:
-        return "ORIEL_ERR_UNSUPPORTED";
-    case ORIEL_ERR_NO_RESOURCE:
-        return "ORIEL_ERR_NO_RESOURCE";
-    case ORIEL_ERR_AUTH:
-        return "ORIEL_ERR_AUTH";
-    }
-    return "unknown status";
+    static const char *const names[] = {
+        [ORIEL_OK] = "ORIEL_OK",
+        [ORIEL_IN_PROGRESS] = "ORIEL_IN_PROGRESS",
+        [ORIEL_ERR_INVALID] = "ORIEL_ERR_INVALID",
+        [ORIEL_ERR_MISMATCH] = "ORIEL_ERR_MISMATCH",
+        [ORIEL_ERR_TIMEOUT] = "ORIEL_ERR_TIMEOUT",
+        [ORIEL_ERR_PEER] = "ORIEL_ERR_PEER",
+        [ORIEL_ERR_REVOKED] = "ORIEL_ERR_REVOKED",
+        [ORIEL_ERR_SYSTEM] = "ORIEL_ERR_SYSTEM",
+        [ORIEL_ERR_UNSUPPORTED] = "ORIEL_ERR_UNSUPPORTED",
+        [ORIEL_ERR_NO_RESOURCE] = "ORIEL_ERR_NO_RESOURCE",
+        [ORIEL_ERR_AUTH] = "ORIEL_ERR_AUTH",
+    };
+
+    return (unsigned)status < sizeof names / sizeof *names ? names[status] : "unknown status";
 }

@@ -31,11 +31,6 @@ static void *real_alloc(size_t bytes)
     return calloc(1, bytes > 0 ? bytes : 1);
 }
 
-static void real_release(void *ptr)
-{
-    free(ptr);
-}
-
 static int real_memfd(const char *name)
 {
     return memfd_create(name, MFD_CLOEXEC);
@@ -43,12 +38,7 @@ static int real_memfd(const char *name)
 
 static int real_truncate(int fd, off_t bytes)
 {
-    int rc;
-
-    do {
-        rc = ftruncate(fd, bytes);
-    } while (rc < 0 && errno == EINTR);
-    return rc;
+    return (int)TEMP_FAILURE_RETRY(ftruncate(fd, bytes));
 }
 
 static off_t real_file_bytes(int fd)
@@ -80,24 +70,9 @@ static ssize_t real_read_memory(pid_t pid, const struct iovec *to, const struct 
     return process_vm_readv(pid, to, (unsigned long)n, from, (unsigned long)n, 0);
 }
 
-static int real_close(int fd)
-{
-    return close(fd);
-}
-
 static int real_socket(int domain, int type, int protocol)
 {
     return socket(domain, type | SOCK_CLOEXEC, protocol);
-}
-
-static int real_bind(int fd, const struct sockaddr *addr, socklen_t len)
-{
-    return bind(fd, addr, len);
-}
-
-static int real_listen(int fd, int backlog)
-{
-    return listen(fd, backlog);
 }
 
 static int real_accept(int fd)
@@ -105,45 +80,14 @@ static int real_accept(int fd)
     return accept4(fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 }
 
-static int real_connect(int fd, const struct sockaddr *addr, socklen_t len)
-{
-    return connect(fd, addr, len);
-}
-
-static int real_getsockopt(int fd, int level, int option, void *value, socklen_t *len)
-{
-    return getsockopt(fd, level, option, value, len);
-}
-
-static int real_getsockname(int fd, struct sockaddr *addr, socklen_t *len)
-{
-    return getsockname(fd, addr, len);
-}
-
-static int real_resolve(const char *host, const char *port, const struct addrinfo *hints,
-                        struct addrinfo **list_p)
-{
-    return getaddrinfo(host, port, hints, list_p);
-}
-
 static ssize_t real_sendmsg(int fd, const struct msghdr *msg)
 {
-    ssize_t n;
-
-    do {
-        n = sendmsg(fd, msg, MSG_NOSIGNAL);
-    } while (n < 0 && errno == EINTR);
-    return n;
+    return TEMP_FAILURE_RETRY(sendmsg(fd, msg, MSG_NOSIGNAL));
 }
 
 static ssize_t real_recvmsg(int fd, struct msghdr *msg)
 {
-    ssize_t n;
-
-    do {
-        n = recvmsg(fd, msg, MSG_CMSG_CLOEXEC);
-    } while (n < 0 && errno == EINTR);
-    return n;
+    return TEMP_FAILURE_RETRY(recvmsg(fd, msg, MSG_CMSG_CLOEXEC));
 }
 
 /* A signal counts as "nothing yet": restarting with the full timeout would let
@@ -173,16 +117,12 @@ static int real_pidfd(pid_t pid)
 static int real_signal(int eventfd)
 {
     const uint64_t one = 1;
-    ssize_t n;
 
-    do {
-        n = write(eventfd, &one, sizeof(one));
-    } while (n < 0 && errno == EINTR);
-    return n == (ssize_t)sizeof(one) ? 0 : -1;
+    return TEMP_FAILURE_RETRY(write(eventfd, &one, sizeof(one))) == (ssize_t)sizeof(one) ? 0 : -1;
 }
 
 /* Classic record locks belong to the process: the kernel drops them when it
- * dies, a forked child does not hold them, and so they tell who is alive. They
+ * dies, a forked child does not hold them, and so they tell which are alive. They
  * are also dropped when the process closes any descriptor of the same file. */
 static int byte_lock(int fd, int command, off_t byte, struct flock *lock)
 {
@@ -255,9 +195,7 @@ static int real_read_line(const char *path, char *line, size_t len)
 
     if (fd < 0)
         return -1;
-    do {
-        n = read(fd, line, len - 1);
-    } while (n < 0 && errno == EINTR);
+    n = TEMP_FAILURE_RETRY(read(fd, line, len - 1));
     close(fd);
     if (n < 0)
         return -1;
@@ -378,7 +316,7 @@ static int real_set_robust(struct robust_list_head *head)
 
 const oriel_sys oriel_sys_real = {
     .alloc = real_alloc,
-    .release = real_release,
+    .release = free,
     .memfd = real_memfd,
     .truncate = real_truncate,
     .file_bytes = real_file_bytes,
@@ -386,15 +324,15 @@ const oriel_sys oriel_sys_real = {
     .unmap = real_unmap,
     .advise_huge = real_advise_huge,
     .read_memory = real_read_memory,
-    .close = real_close,
+    .close = close,
     .socket = real_socket,
-    .bind = real_bind,
-    .listen = real_listen,
+    .bind = bind,
+    .listen = listen,
     .accept = real_accept,
-    .connect = real_connect,
-    .getsockopt = real_getsockopt,
-    .getsockname = real_getsockname,
-    .resolve = real_resolve,
+    .connect = connect,
+    .getsockopt = getsockopt,
+    .getsockname = getsockname,
+    .resolve = getaddrinfo,
     .interfaces = getifaddrs,
     .sendmsg = real_sendmsg,
     .recvmsg = real_recvmsg,

@@ -15,6 +15,7 @@
 #include <sys/uio.h>
 
 typedef struct oriel_sys {
+    /* Calls without a comment do what the system's own of that name do. */
     void *(*alloc)(size_t bytes); /* zeroed */
     void (*release)(void *ptr);
     int (*memfd)(const char *name);
@@ -42,7 +43,7 @@ typedef struct oriel_sys {
     ssize_t (*recvmsg)(int fd, struct msghdr *msg);
     int (*poll)(struct pollfd *fds, nfds_t n, int timeout_ms); /* a signal returns 0 */
     int (*eventfd)(void);                                      /* non-blocking */
-    int (*signal)(int eventfd);                                /* wakes who polls it */
+    int (*signal)(int eventfd);                                /* wakes a thread that polls it */
     int (*pidfd)(pid_t pid);                /* readable when the process has ended */
     int (*lock_byte)(int fd, off_t byte);   /* takes the write lock; -1 when held */
     int (*locked_byte)(int fd, off_t byte); /* 1: held by another process, 0: free, -1: error */

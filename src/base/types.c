@@ -1,6 +1,6 @@
 #include "base/types.h"
 
-#include "oriel/experimental/ways.h"
+#include "oriel/experimental/vias.h"
 
 static const char *const dtypes[ORIEL_DTYPE_COUNT] = {
     [ORIEL_BOOL] = "bool",     [ORIEL_S8] = "s8",
@@ -53,12 +53,12 @@ size_t oriel_dtype_size(oriel_dtype dtype)
     return oriel_dtype_known(dtype) ? (size_t)1 << oriel_dtype_shift(dtype) : 0;
 }
 
-const char *oriel_redop_name(oriel_redop op)
+const char *oriel_redop_name(oriel_redop redop)
 {
-    return (unsigned)op < ORIEL_REDOP_COUNT ? redops[op] : "unknown operation";
+    return (unsigned)redop < ORIEL_REDOP_COUNT ? redops[redop] : "unknown operation";
 }
 
 const char *oriel_via_name(oriel_via via)
 {
-    return (unsigned)via < ORIEL_VIA_COUNT ? vias[via] : "unknown way";
+    return (unsigned)via < ORIEL_VIA_COUNT ? vias[via] : "unknown via";
 }

@@ -1,4 +1,4 @@
-/* The sizes of elements, for who asks in every call. */
+/* The sizes of elements, inline for callers that ask in every call. */
 #ifndef ORIEL_BASE_TYPES_H
 #define ORIEL_BASE_TYPES_H
 

@@ -39,9 +39,9 @@ typedef struct oriel_gin_links {
 } oriel_gin_links;
 
 struct oriel_experimental {
-    oriel_multicast multicast;
-    oriel_via_windows windows;
-    oriel_gin_links gin;
+    oriel_multicast multicast; /* addresses of all heaps at once */
+    oriel_via_windows windows; /* what `lsa` and `sym_multimem` need */
+    oriel_gin_links gin;       /* between machines */
 };
 
 /* NULL: the ranks are CPUs. */

@@ -5,6 +5,7 @@
 
 #include "base/config.h"
 #include "base/sys.h"
+#include "core/nccl/comm.h"
 #include "fabric/port.h"
 
 static oriel_multicast *of(const oriel_comm *comm)
@@ -183,17 +184,14 @@ static oriel_status bind_heaps(oriel_comm *comm)
 oriel_status oriel_multicast_open(oriel_comm *comm)
 {
     static oriel_status (*const steps[])(oriel_comm *) = {check, create, add_devices, bind_heaps};
+    oriel_multicast *m = of(comm);
     oriel_status st = ORIEL_OK;
 
-    for (size_t i = 0; i < sizeof steps / sizeof *steps && st == ORIEL_OK; i++)
-        st = oriel_comm_agree(comm, steps[i](comm), oriel_config_number(ORIEL_OPT_INIT_TIMEOUT));
-    if (st == ORIEL_OK)
-        return ORIEL_OK;
-    if (oriel_comm_aborted(comm))
-        return oriel_comm_failure(comm);
-    snprintf(of(comm)->why, sizeof of(comm)->why, "%s", oriel_last_error());
-    oriel_multicast_close(comm);
-    return ORIEL_OK;
+    for (size_t i = 0; i < sizeof steps / sizeof *steps && st == ORIEL_OK && m->why[0] == '\0'; i++)
+        st = oriel_nccl_note(comm, steps[i](comm), m->why, sizeof m->why);
+    if (m->why[0] != '\0')
+        oriel_multicast_close(comm);
+    return st;
 }
 
 void oriel_multicast_close(oriel_comm *comm)

@@ -3,8 +3,8 @@
 #include <string.h>
 
 struct creation {
-    const nccl_device_needs *needs;
-    nccl_device_comm *made;
+    const nccl_device_needs *needs; /* the same for all links */
+    nccl_device_comm *made;         /* by link: what NCCL fills in */
 };
 
 static nccl_result create_one(const oriel_nccl_links *links, int i, void *arg)

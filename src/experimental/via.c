@@ -1,5 +1,5 @@
 #include "experimental/via.h"
-#include "oriel/experimental/ways.h"
+#include "oriel/experimental/vias.h"
 
 #include "base/config.h"
 #include "experimental/multicast.h"
@@ -46,7 +46,7 @@ cu_ptr oriel_multimem_address(cu_ptr multimem, cu_ptr heap, size_t heap_bytes, c
     if (multimem == 0 || at < heap || offset > heap_bytes || bytes > heap_bytes - offset ||
         (at | multimem) % 16 != 0)
         return 0;
-    return DEVICE_MULTIMEM_AT(multimem, offset);
+    return multimem + offset;
 }
 
 /* ---- windows and barriers of kernels --------------------------------------------------------- */

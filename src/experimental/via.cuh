@@ -52,8 +52,7 @@ DEVICE uint32_t *lsa_inbox(const device_call &c, uint32_t rank, uint32_t from)
 /* A member's part of enter(). */
 SLOW void lsa_begin(const device_call &c, meeting &m)
 {
-    m.stage[THREAD] = lsa_pointer(c.via.window, c.via.heap_at + c.stage_at + 2ull * CTA * c.stage,
-                                  c.ranks[THREAD]);
+    m.stage[THREAD] = lsa_pointer(c.via.window, c.stage_at + 2ull * CTA * c.stage, c.ranks[THREAD]);
     m.speakers[THREAD].epoch = *lsa_epoch(c);
 }
 
@@ -150,11 +149,11 @@ SLOW void multimem_share(const device_call &c, uint64_t at, uint64_t to, uint32_
     for (uint32_t i = 16 * (THREAD % 32); i < bytes; i += 512) {
         __align__(16) uint32_t w[4];
 
-        multimem_pack(c.via.op, (const char *)DEVICE_MULTIMEM_AT(c.via.multimem, at) + i, w);
+        multimem_pack(c.via.op, (const char *)(c.via.multimem + at) + i, w);
         asm volatile("multimem.st.relaxed.sys.global.v4.f32 [%0], {%1, %2, %3, %4};"
                      :
-                     : "l"((char *)DEVICE_MULTIMEM_AT(c.via.multimem, to) + i), "r"(w[0]),
-                       "r"(w[1]), "r"(w[2]), "r"(w[3])
+                     : "l"((char *)(c.via.multimem + to) + i), "r"(w[0]), "r"(w[1]), "r"(w[2]),
+                       "r"(w[3])
                      : "memory");
     }
 #endif

@@ -8,44 +8,46 @@
 
 /* Memory that several processes map. */
 typedef struct oriel_segment {
-    void *base;
-    size_t bytes;
-    int fd;
+    void *base;   /* where it is mapped here; NULL: it is not */
+    size_t bytes; /* of the mapping */
+    int fd;       /* of the file behind it; -1: none */
 } oriel_segment;
 
 /* Where segments of one process can be fetched from: printable, so that it can
  * travel through a key-value store. A process that can read the ticket may fetch. */
 enum { ORIEL_TICKET_BYTES = 128 };
 typedef struct oriel_ticket {
-    char text[ORIEL_TICKET_BYTES];
+    char text[ORIEL_TICKET_BYTES]; /* a string */
 } oriel_ticket;
 
 /* What process 0 tells the others before they join, for a fabric that needs it: opaque bytes. */
 enum { ORIEL_INVITATION_BYTES = 128 };
 typedef struct oriel_invitation {
-    unsigned char bytes[ORIEL_INVITATION_BYTES];
+    unsigned char bytes[ORIEL_INVITATION_BYTES]; /* as the fabric wrote them */
 } oriel_invitation;
 
 /* The serving end of a ticket: `fd` listens, and is readable when a peer waits. */
 typedef struct oriel_port {
-    int fd;
-    unsigned char token[32];
-    oriel_ticket ticket;
+    int fd;                  /* -1: closed */
+    unsigned char token[32]; /* what a peer must show; in the ticket */
+    oriel_ticket ticket;     /* for peers */
 } oriel_port;
 
 /* Finds the segment a peer asks for; NULL when there is none. */
 typedef const oriel_segment *(*oriel_segment_lookup)(void *ctx, uint64_t id);
 
 typedef struct oriel_fabric {
-    const char *name;
+    const char *name; /* for messages */
     const char *note; /* goes behind the sentence of a revoked comm; mostly "" */
     int injects;      /* whether `operation` has something to do */
     /* Whether this machine can use it; the sentence says why not. */
     oriel_status (*probe)(void);
 
+    /* Local: zeroed memory that peers can fetch; closing unmaps it here alone. */
     oriel_status (*segment_create)(size_t bytes, oriel_segment *segment_p);
     void (*segment_close)(oriel_segment *segment);
 
+    /* Local: where peers fetch segments of this process; closing turns them away. */
     oriel_status (*port_create)(oriel_port *port_p);
     void (*port_close)(oriel_port *port);
     /* Answers one waiting peer; port->fd is readable. Bounded: a peer that says

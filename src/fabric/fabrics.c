@@ -1,3 +1,5 @@
+/* The fabrics of host memory, in order, and the one that a comm takes. The only file here that
+ * names them. */
 #include <stddef.h>
 
 #include "base/config.h"

@@ -28,8 +28,8 @@ enum slot {
 };
 
 static const struct {
-    const char *name;
-    int asks_a_peer; /* so that a request, or its answer, can get lost */
+    const char *name; /* as ORIEL_FAULT has it */
+    int asks_a_peer;  /* so that a request, or its answer, can get lost */
 } slots[SLOTS] = {
     [PROBE] = {"probe", 0},
     [SEGMENT_CREATE] = {"segment_create", 0},
@@ -45,24 +45,24 @@ static const struct {
 enum action { PASS, FAIL, DROP, DELAY };
 
 struct rule {
-    enum slot slot;
+    enum slot slot;         /* what it strikes */
     unsigned long from, to; /* calls, counted from 1 */
-    enum action action;
-    double seconds;
-    int process; /* -1: all */
-    int told;    /* one line in the log for each rule */
+    enum action action;     /* what it does */
+    double seconds;         /* of a delay */
+    int process;            /* -1: all */
+    int told;               /* one line in the log for each rule */
 };
 
 static struct {
-    pthread_mutex_t lock;
-    const oriel_fabric *inner;
-    int process;
-    char spec[SPEC_BYTES];
-    struct rule rules[MAX_RULES];
-    int num_rules;
-    unsigned long calls[SLOTS];
-    int held[MAX_HELD]; /* connections that get no answer */
-    int num_held;
+    pthread_mutex_t lock;         /* held while the rest is changed */
+    const oriel_fabric *inner;    /* the fabric that is wrapped */
+    int process;                  /* this one's number */
+    char spec[SPEC_BYTES];        /* the text that the rules are of */
+    struct rule rules[MAX_RULES]; /* in the order of the text */
+    int num_rules;                /* so many of them */
+    unsigned long calls[SLOTS];   /* so far */
+    int held[MAX_HELD];           /* connections that get no answer */
+    int num_held;                 /* so many of them */
 } plan = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 /* ---- the text of ORIEL_FAULT ----------------------------------------------------- */

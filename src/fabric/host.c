@@ -60,7 +60,7 @@ static void host_segment_close(oriel_segment *segment)
     memset(segment, 0, sizeof *segment);
 }
 
-/* Pages past the end of a file are mapped without a word, and kill whoever touches them. */
+/* Pages past the end of a file are mapped without a word, and kill a process that touches them. */
 static oriel_status check_size(int fd, size_t bytes)
 {
     off_t has = oriel_sys_now->file_bytes(fd);

@@ -1,6 +1,5 @@
 /* Descriptors pass over an abstract Unix socket, to this user's processes that know the
  * token alone. Nothing has a name in a file system. */
-#define _GNU_SOURCE
 #include <errno.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -9,15 +8,17 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "base/interrupt.h"
 #include "base/log.h"
+#include "base/sha256.h"
 #include "base/sys.h"
 #include "fabric/port.h"
 
-enum { TOKEN_BYTES = 32, SERVE_LIMIT_MS = 500 };
+enum { TOKEN_BYTES = ORIEL_SHA256_BYTES, SERVE_LIMIT_MS = 500 };
 
 struct request {
-    unsigned char token[TOKEN_BYTES];
-    uint64_t id;
+    unsigned char token[TOKEN_BYTES]; /* of the ticket */
+    uint64_t id;                      /* of the segment */
 };
 
 /* Abstract names have no terminator; the length says where they end. */
@@ -93,9 +94,10 @@ static int receive(int fd, void *buf, size_t len, int *passed_fd_p, double deadl
         int ready;
         ssize_t n;
 
-        if (left <= 0.0)
+        if (left <= 0.0 || oriel_interrupted())
             return -1;
-        ready = oriel_sys_now->poll(&pfd, 1, left < 1.0 ? (int)(left * 1e3) + 1 : 1000);
+        left = left < INTERRUPT_LOOK_S ? left : INTERRUPT_LOOK_S;
+        ready = oriel_sys_now->poll(&pfd, 1, (int)(left * 1e3) + 1);
         if (ready < 0)
             return -1;
         if (ready == 0)
@@ -127,16 +129,6 @@ static int send_fd(int sock, int fd)
     return oriel_sys_now->sendmsg(sock, &msg) == 1 ? 0 : -1;
 }
 
-/* Every byte is looked at, so that the time does not tell how many agree. */
-static int token_equal(const unsigned char *a, const unsigned char *b)
-{
-    unsigned char diff = 0;
-
-    for (int i = 0; i < TOKEN_BYTES; i++)
-        diff |= (unsigned char)(a[i] ^ b[i]);
-    return diff == 0;
-}
-
 void oriel_port_serve(oriel_port *port, oriel_segment_lookup lookup, void *ctx)
 {
     struct ucred peer;
@@ -153,7 +145,7 @@ void oriel_port_serve(oriel_port *port, oriel_segment_lookup lookup, void *ctx)
         goto out_close;
     }
     if (receive(sock, &req, sizeof req, NULL, oriel_now() + SERVE_LIMIT_MS * 1e-3) != 0 ||
-        !token_equal(req.token, port->token)) {
+        !oriel_digest_equal(req.token, port->token)) {
         oriel_log(ORIEL_LOG_WARN, "host fabric: closed a connection without the job's token");
         goto out_close;
     }

@@ -12,7 +12,7 @@ oriel_attached_comm oriel_attached = {.lock = PTHREAD_RWLOCK_INITIALIZER};
 static const xla_type_info site_type_info = {.struct_size = sizeof(xla_type_info),
                                              .deleter = oriel_site_destroy};
 const void *const oriel_ffi_site_type_info = &site_type_info;
-const int64_t oriel_ffi_version = 1;
+const int64_t oriel_ffi_version = 2;
 
 /* ---- coming and going ---------------------------------------------------------------- */
 
@@ -81,6 +81,7 @@ oriel_status oriel_ffi_detach(double patience_s)
     oriel_attached.comm = NULL;
     oriel_attached.engine = NULL;
     oriel_attached.crew = NULL;
+    oriel_calls_free(&oriel_attached.calls);
     pthread_rwlock_unlock(&oriel_attached.lock);
     oriel_engine_destroy(engine, patience_s);
     oriel_crew_destroy(crew);
@@ -118,6 +119,7 @@ oriel_status oriel_ffi_attach(oriel_comm *comm, const int *ordinals, int n)
     pthread_rwlock_wrlock(&oriel_attached.lock);
     oriel_attached.comm = comm;
     atomic_fetch_add(&oriel_attached.world, 1);
+    oriel_attached.layout = comm->devices != NULL ? oriel_devices_layout(comm) : 0;
     oriel_attached.engine = engine;
     oriel_attached.crew = crew;
     oriel_attached.num_devices = n;
@@ -172,10 +174,10 @@ oriel_status oriel_ffi_via_check(oriel_via via, oriel_dtype dtype, oriel_redop r
 
 static const char *name_of(const oriel_site *site)
 {
-    return oriel_kind_name(oriel_site_op(site)->kind);
+    return oriel_kind_name(site->op.kind);
 }
 
-oriel_status attached_check(const oriel_site *site, int gpus)
+oriel_status oriel_attached_check(const oriel_site *site, int gpus)
 {
     const oriel_comm *comm = oriel_attached.comm;
 
@@ -193,11 +195,11 @@ static oriel_status find_rank(const oriel_site *site, int ordinal, int *rank_p)
 {
     const oriel_comm *comm = oriel_attached.comm;
 
-    if (oriel_site_world(site) != comm->size)
+    if (site->world != comm->size)
         return oriel_fail(ORIEL_ERR_INVALID,
                           "%s: the program was compiled for a world of "
                           "%lld ranks, this one has %d; compile it after oriel.init()",
-                          name_of(site), (long long)oriel_site_world(site), comm->size);
+                          name_of(site), (long long)site->world, comm->size);
     for (int i = 0; i < oriel_attached.num_devices; i++) {
         if (oriel_attached.ordinals[i] == ordinal) {
             *rank_p = comm->first_rank + i;
@@ -208,19 +210,20 @@ static oriel_status find_rank(const oriel_site *site, int ordinal, int *rank_p)
                       ordinal);
 }
 
-/* A graph that XLA captured in an earlier world holds addresses that are gone by now, and XLA
- * replays it without execute: so the stages before that refuse. They cannot know whether XLA is
+/* A graph that XLA captured in an earlier world holds addresses, and XLA replays it without
+ * execute. Where the heaps lie at other places now, or the call has memory of its own in them, the
+ * stages before that refuse. They cannot know whether XLA is
  * about to capture it anew, and refuse then as well. */
 static oriel_status check_graph(const oriel_site *site)
 {
-    uint64_t world = oriel_site_captured(site);
+    uint64_t world = atomic_load(&site->captured);
 
-    if (world == 0 || world == oriel_attached.world)
+    if (world == 0 || world == oriel_attached.world ||
+        atomic_load(&site->layout) == oriel_attached.layout)
         return ORIEL_OK;
     return oriel_fail(ORIEL_ERR_INVALID,
                       "%s: the program was captured in a CUDA graph in a world that has been "
-                      "finalized, and cannot run in another; call jax.clear_caches(), so that it "
-                      "is compiled anew",
+                      "finalized, and cannot run in another: compile it anew",
                       name_of(site));
 }
 
@@ -246,14 +249,17 @@ static oriel_status find_member(oriel_site *site, int ordinal, site_member **mem
     if (st == ORIEL_OK)
         st = find_group(site, rank, &group);
     if (st == ORIEL_OK)
-        st = oriel_site_add_member(site, ordinal, oriel_attached.world, group, rank, member_p);
+        st = oriel_site_add_member(site, ordinal, oriel_attached.world, &oriel_attached.calls,
+                                   group, rank, member_p);
+    if (st == ORIEL_OK)
+        oriel_name_keep(&oriel_attached.comm->heap, site->op.call, site->told);
     return st;
 }
 
-oriel_status attached_member(const xla_frame *frame, oriel_site *site, site_member **member_p)
+oriel_status oriel_attached_member(const xla_frame *frame, oriel_site *site, site_member **member_p)
 {
     int ordinal;
-    oriel_status st = frame_ordinal(frame, &ordinal);
+    oriel_status st = oriel_xla_ordinal(frame, &ordinal);
 
     if (st != ORIEL_OK)
         return st;
@@ -263,20 +269,20 @@ oriel_status attached_member(const xla_frame *frame, oriel_site *site, site_memb
     return *member_p != NULL ? ORIEL_OK : find_member(site, ordinal, member_p);
 }
 
-xla_error *attached_instantiate(xla_frame *frame, int64_t *type_id)
+xla_error *oriel_attached_instantiate(xla_frame *frame, int64_t *type_id)
 {
     site_attrs attrs;
     oriel_site *site;
-    oriel_status st = frame_attrs(frame, &attrs);
+    oriel_status st = oriel_xla_attrs(frame, &attrs);
 
     if (st == ORIEL_OK)
         st = oriel_site_create(&attrs, &site);
     if (st != ORIEL_OK)
-        return frame_error(frame->api, st);
-    st = frame_set_site(frame, type_id, site);
+        return oriel_xla_error(frame->api, st);
+    st = oriel_xla_set_site(frame, type_id, site);
     if (st != ORIEL_OK) {
         oriel_site_destroy(site);
-        return frame_error(frame->api, st);
+        return oriel_xla_error(frame->api, st);
     }
     return NULL;
 }

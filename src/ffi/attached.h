@@ -21,28 +21,33 @@ typedef struct attached_gpu {
 
 /* Stages of an execution hold the lock for reading, once each; attach and detach for writing. */
 typedef struct oriel_attached_comm {
-    pthread_rwlock_t lock;
-    oriel_comm *comm;
-    _Atomic uint64_t world; /* which of all that were attached it is: 1, 2, ... */
-    oriel_engine *engine;   /* CPUs alone */
-    oriel_crew *crew;       /* likewise */
-    int num_devices;
-    int ordinals[ATTACHED_RANKS];
-    attached_gpu gpus[DEVICE_RANKS];
+    pthread_rwlock_t lock;           /* of all below, but what is atomic */
+    oriel_comm *comm;                /* NULL: nothing is attached */
+    _Atomic uint64_t world;          /* which of all that were attached it is: 1, 2, ... */
+    oriel_engine *engine;            /* CPUs alone */
+    oriel_crew *crew;                /* likewise */
+    oriel_calls calls;               /* the arrivals at them in this world */
+    int num_devices;                 /* of local ranks, each a device */
+    int ordinals[ATTACHED_RANKS];    /* XLA's, of each local rank */
+    attached_gpu gpus[DEVICE_RANKS]; /* of each local rank */
+    uint64_t layout;                 /* of GPUs: see oriel_devices_layout */
+    _Atomic uint64_t captured;       /* that of the world in which graphs have captured calls */
+    _Atomic int stale;               /* graphs have captured calls that no other world can use */
     _Atomic int told; /* a program or a check has failed with what revoked the comm */
 } oriel_attached_comm;
 
 extern oriel_attached_comm oriel_attached;
 
 /* The instantiate stage, on either kind of device. */
-xla_error *attached_instantiate(xla_frame *frame, int64_t *type_id);
+xla_error *oriel_attached_instantiate(xla_frame *frame, int64_t *type_id);
 
 /* The callers of these hold the lock. */
 
 /* Fails unless there is a comm, and its ranks are GPUs or CPUs as the program's devices are. */
-oriel_status attached_check(const oriel_site *site, int gpus);
+oriel_status oriel_attached_check(const oriel_site *site, int gpus);
 /* Finds which member of the call the frame's device is. The site keeps that, so that a world is
  * searched once. Fails where a graph that was captured in an earlier world has the call. */
-oriel_status attached_member(const xla_frame *frame, oriel_site *site, site_member **member_p);
+oriel_status oriel_attached_member(const xla_frame *frame, oriel_site *site,
+                                   site_member **member_p);
 
 #endif

@@ -28,41 +28,45 @@ static int is_question(xla_frame *frame, uint32_t traits)
     if (frame->ctx != NULL)
         return 0;
     waits = oriel_config_number(ORIEL_OPT_SYNC) == 1;
-    return frame_answer_metadata(frame, oriel_ffi_cuda_site_type_id, waits ? 0 : traits);
+    return oriel_xla_answer_metadata(frame, oriel_ffi_cuda_site_type_id, waits ? 0 : traits);
 }
 
 /* One execution of a call by one rank. */
 typedef struct cuda_call {
-    oriel_site *site;
-    site_member *member;
-    attached_gpu *gpu;
-    void *stream;
-    oriel_op op;
-    oriel_ragged ragged;
+    xla_frame data;      /* what XLA gave, without what only orders the call */
+    oriel_site *site;    /* the instruction */
+    site_member *member; /* the rank in it */
+    attached_gpu *gpu;   /* of the rank */
+    void *stream;        /* XLA's */
+    oriel_op op;         /* with this execution's buffers */
+    oriel_ragged ragged; /* what op.ragged points to */
 } cuda_call;
 
 static oriel_status read_member(const xla_frame *frame, oriel_site *site, site_member **member_p)
 {
-    oriel_status st = attached_check(site, 1);
+    oriel_status st = oriel_attached_check(site, 1);
 
-    return st == ORIEL_OK ? attached_member(frame, site, member_p) : st;
+    return st == ORIEL_OK ? oriel_attached_member(frame, site, member_p) : st;
 }
 
 static oriel_status read_call(const xla_frame *frame, cuda_call *call)
 {
-    oriel_status st = frame_site(frame, &oriel_ffi_cuda_site_type_id, &call->site);
+    oriel_status st = oriel_xla_site(frame, &oriel_ffi_cuda_site_type_id, &call->site);
 
     if (st == ORIEL_OK)
         st = read_member(frame, call->site, &call->member);
     if (st == ORIEL_OK)
-        st = frame_stream(frame, &call->stream);
+        st = oriel_xla_stream(frame, &call->stream);
     if (st != ORIEL_OK)
         return st;
     call->gpu = &oriel_attached.gpus[call->member->rank - oriel_attached.comm->first_rank];
-    call->op = *oriel_site_op(call->site);
+    call->op = call->site->op;
+    call->data = oriel_xla_data(frame, call->site);
     if (call->op.kind == ORIEL_KIND_KERNEL)
-        return frame_kernel(frame, call->site, call->member->group, NULL, &call->op.kernel);
-    return frame_buffers(frame, oriel_group_size(call->member->group), &call->op, &call->ragged);
+        return oriel_xla_kernel(&call->data, call->site, call->member->group, NULL,
+                                &call->op.kernel);
+    return oriel_xla_buffers(&call->data, oriel_group_size(call->member->group), &call->op,
+                             &call->ragged);
 }
 
 static oriel_status copy_on(void *to, const void *from, size_t bytes, void *arg)
@@ -113,18 +117,44 @@ static oriel_status enqueue(const cuda_call *call)
     }
 }
 
-static oriel_status launch(const xla_frame *frame, cuda_call *call)
+/* A person's kernel has a frame in the rank's heap, which another world does not make at the same
+ * place; what XLA's communicator lends is gone. */
+static void note_captured(oriel_site *site)
+{
+    int lasts = site->op.kind != ORIEL_KIND_KERNEL && site->op.via == ORIEL_VIA_AUTO &&
+                site->loan.num_groups == 0;
+
+    atomic_store(&site->captured, oriel_attached.world);
+    atomic_store(&site->layout, lasts ? oriel_attached.layout : 0);
+    if (lasts)
+        atomic_store(&oriel_attached.captured, oriel_attached.layout);
+    else
+        atomic_store(&oriel_attached.stale, 1);
+}
+
+int oriel_ffi_cuda_stale(void)
+{
+    uint64_t layout = atomic_load(&oriel_attached.captured);
+    int stale = atomic_exchange(&oriel_attached.stale, 0) ||
+                (layout != 0 && layout != oriel_attached.layout);
+
+    if (stale)
+        atomic_store(&oriel_attached.captured, 0);
+    return stale;
+}
+
+static oriel_status launch(cuda_call *call)
 {
     int captured = 0;
     oriel_status st =
         oriel_cuda_check(oriel_cu->stream_captured(call->stream, &captured), "asking a stream");
 
     if (st == ORIEL_OK)
-        st = frame_aliases(frame, call->op.kind, copy_on, call);
+        st = oriel_xla_aliases(&call->data, call->op.kind, copy_on, call);
     if (st == ORIEL_OK)
         st = enqueue(call);
     if (st == ORIEL_OK && captured)
-        oriel_site_capture(call->site, oriel_attached.world);
+        note_captured(call->site);
     if (st == ORIEL_OK && waits)
         st = oriel_stream_settle(oriel_attached.comm, call->member->rank, call->stream);
     return st;
@@ -140,12 +170,12 @@ static oriel_status meet(const xla_frame *frame, const cuda_call *call)
 {
     site_member *member = call->member;
     int64_t run;
-    oriel_status st = frame_run_id(frame, &run);
+    oriel_status st = oriel_xla_run_id(frame, &run);
 
     if (st != ORIEL_OK || member->met == run + 1)
         return st;
     member->met = run + 1;
-    return oriel_borrow_meet(member->group, member->rank, oriel_site_call(call->site));
+    return oriel_borrow_meet(member->group, member->rank, call->site->name);
 }
 
 /* An error that revoked the comm says itself where that was; that of a wrong call does not. */
@@ -164,7 +194,7 @@ static oriel_status say_where(const cuda_call *call, oriel_status st)
 
 /* ---- stages ------------------------------------------------------------------------------ */
 
-enum stage { INITIALIZE, EXECUTE };
+enum stage { INITIALIZE, EXECUTE, PREPARE };
 
 static void count(oriel_ffi_cost *cost, double seconds)
 {
@@ -180,11 +210,11 @@ static oriel_status run_borrowing(const xla_frame *frame, enum stage stage, cuda
     nccl_comm lent = NULL;
     oriel_status st = ORIEL_OK;
 
-    if (stage == INITIALIZE || oriel_site_loan(call->site)->needs)
-        st = lend_take(frame, call->site, call->member, &lent);
+    if (stage == INITIALIZE || call->site->loan.needs)
+        st = oriel_lend_take(frame, call->site, call->member, &lent);
     if (st == ORIEL_OK) {
         oriel_borrow_begin(call->member->group, call->member->rank, lent, call->stream);
-        st = stage == INITIALIZE ? initialize(call) : launch(frame, call);
+        st = stage == INITIALIZE ? initialize(call) : launch(call);
         if (st == ORIEL_OK && stage == INITIALIZE)
             st = meet(frame, call);
         oriel_borrow_end(oriel_attached.comm, call->member->rank);
@@ -197,9 +227,9 @@ static oriel_status run_borrowing(const xla_frame *frame, enum stage stage, cuda
 static oriel_status run_stage(const xla_frame *frame, enum stage stage, cuda_call *call)
 {
     /* Members on other machines reach no windows. */
-    if (oriel_site_loan(call->site)->num_groups > 0 && !call->member->group->spans)
+    if (call->site->loan.num_groups > 0 && !call->member->group->spans)
         return run_borrowing(frame, stage, call);
-    return stage == INITIALIZE ? initialize(call) : launch(frame, call);
+    return stage == INITIALIZE ? initialize(call) : launch(call);
 }
 
 static oriel_status run(const xla_frame *frame, enum stage stage)
@@ -228,7 +258,7 @@ void *oriel_ffi_cuda_instantiate(xla_frame *frame)
 {
     return is_question(frame, XLA_TRAIT_COMMAND_BUFFER)
                ? NULL
-               : attached_instantiate(frame, &oriel_ffi_cuda_site_type_id);
+               : oriel_attached_instantiate(frame, &oriel_ffi_cuda_site_type_id);
 }
 
 /* A member decides once in a world, and takes the lock for that. */
@@ -239,7 +269,7 @@ static oriel_status decide_loan(const xla_frame *frame, oriel_site *site, site_m
     pthread_rwlock_rdlock(&oriel_attached.lock);
     st = read_member(frame, site, member_p);
     if (st == ORIEL_OK)
-        st = lend_decide(frame, *member_p);
+        st = oriel_lend_decide(frame, *member_p);
     pthread_rwlock_unlock(&oriel_attached.lock);
     return st;
 }
@@ -249,57 +279,47 @@ static oriel_status prepare(const xla_frame *frame)
     site_member *member;
     oriel_site *site;
     int ordinal;
-    oriel_status st = frame_site(frame, &oriel_ffi_cuda_site_type_id, &site);
+    oriel_status st = oriel_xla_site(frame, &oriel_ffi_cuda_site_type_id, &site);
 
-    if (st != ORIEL_OK || oriel_site_loan(site)->num_groups == 0)
+    if (st != ORIEL_OK || site->loan.num_groups == 0)
         return st;
-    st = frame_ordinal(frame, &ordinal);
+    st = oriel_xla_ordinal(frame, &ordinal);
     if (st != ORIEL_OK)
         return st;
     member = oriel_site_member(site, ordinal, oriel_attached.world);
-    if (member == NULL || !lend_is_decided(member))
+    if (member == NULL || !oriel_lend_is_decided(member))
         st = decide_loan(frame, site, &member);
-    return st == ORIEL_OK ? lend_request(frame, site, member) : st;
+    return st == ORIEL_OK ? oriel_lend_request(frame, site, member) : st;
 }
 
-void *oriel_ffi_cuda_prepare(xla_frame *frame)
-{
-    oriel_status st;
-
-    if (is_question(frame, XLA_TRAIT_COMMAND_BUFFER))
-        return NULL;
-    st = prepare(frame);
-    return st == ORIEL_OK ? NULL : frame_error(frame->api, st);
-}
-
-void *oriel_ffi_cuda_initialize(xla_frame *frame)
-{
-    oriel_status st;
-
-    if (is_question(frame, XLA_TRAIT_COMMAND_BUFFER))
-        return NULL;
-    st = run(frame, INITIALIZE);
-    return st == ORIEL_OK ? NULL : frame_error(frame->api, st);
-}
-
-static void *execute(xla_frame *frame, uint32_t traits)
+static void *handle(xla_frame *frame, uint32_t traits, enum stage stage)
 {
     oriel_status st;
 
     if (is_question(frame, traits))
         return NULL;
-    st = run(frame, EXECUTE);
-    return st == ORIEL_OK ? NULL : frame_error(frame->api, st);
+    st = stage == PREPARE ? prepare(frame) : run(frame, stage);
+    return st == ORIEL_OK ? NULL : oriel_xla_error(frame->api, st);
+}
+
+void *oriel_ffi_cuda_prepare(xla_frame *frame)
+{
+    return handle(frame, XLA_TRAIT_COMMAND_BUFFER, PREPARE);
+}
+
+void *oriel_ffi_cuda_initialize(xla_frame *frame)
+{
+    return handle(frame, XLA_TRAIT_COMMAND_BUFFER, INITIALIZE);
 }
 
 void *oriel_ffi_cuda_execute(xla_frame *frame)
 {
-    return execute(frame, XLA_TRAIT_COMMAND_BUFFER);
+    return handle(frame, XLA_TRAIT_COMMAND_BUFFER, EXECUTE);
 }
 
 void *oriel_ffi_cuda_execute_uncaptured(xla_frame *frame)
 {
-    return execute(frame, 0);
+    return handle(frame, 0, EXECUTE);
 }
 
 static void add(oriel_ffi_cost *sum, oriel_ffi_cost *cost)
@@ -353,16 +373,16 @@ void *oriel_ffi_cuda_copy(xla_frame *frame)
     cuda_call call = {.member = &first};
     oriel_status st;
 
-    if (frame_answer_metadata(frame, 0, XLA_TRAIT_COMMAND_BUFFER))
+    if (oriel_xla_answer_metadata(frame, 0, XLA_TRAIT_COMMAND_BUFFER))
         return NULL;
-    st = frame_stream(frame, &call.stream);
+    st = oriel_xla_stream(frame, &call.stream);
     pthread_rwlock_rdlock(&oriel_attached.lock);
     if (st == ORIEL_OK && (oriel_attached.comm == NULL || oriel_attached.comm->devices == NULL))
         st = oriel_fail(ORIEL_ERR_INVALID, "copy: there is no world of GPUs; call oriel.init()");
     if (st == ORIEL_OK) {
         first.rank = oriel_attached.comm->first_rank;
-        st = frame_aliases(frame, ORIEL_KIND_BARRIER, copy_on, &call);
+        st = oriel_xla_aliases(frame, ORIEL_KIND_BARRIER, copy_on, &call);
     }
     pthread_rwlock_unlock(&oriel_attached.lock);
-    return st == ORIEL_OK ? NULL : frame_error(frame->api, st);
+    return st == ORIEL_OK ? NULL : oriel_xla_error(frame->api, st);
 }

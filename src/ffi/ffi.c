@@ -9,20 +9,32 @@
 
 int64_t oriel_ffi_site_type_id;
 
+/* The others cannot know what is wrong with the call, and wait for it. */
+static void refuse(const oriel_site *site, const site_member *member, oriel_status st)
+{
+    oriel_comm *comm = oriel_attached.comm;
+
+    oriel_comm_abort(comm, st, member->rank, comm->process, "rank %d, %s at %.*s: %s", member->rank,
+                     oriel_kind_name(site->op.kind), (int)strcspn(site->told, "\n"), site->told,
+                     oriel_last_error());
+    atomic_store(&comm->heap.ranks[member->rank].told, 1);
+}
+
 /* The key tells this operation from all others that the group has under way. */
 static oriel_status find_key(const xla_frame *frame, oriel_site *site, site_member *member,
                              oriel_key *key_p)
 {
     int64_t run;
-    oriel_status st = frame_run_id(frame, &run);
+    oriel_status st = oriel_xla_run_id(frame, &run);
 
     if (st != ORIEL_OK)
         return st;
     key_p->group = member->group->hash;
-    key_p->run = (uint64_t)run;
-    key_p->site = oriel_site_identity(site);
-    key_p->count = oriel_site_count(site, member, run);
-    return ORIEL_OK;
+    key_p->site = site->name;
+    st = oriel_site_arrive(site, member, run, &key_p->count);
+    if (st != ORIEL_OK)
+        refuse(site, member, st);
+    return st;
 }
 
 static oriel_status copy_here(void *to, const void *from, size_t bytes, void *arg)
@@ -51,16 +63,17 @@ static oriel_status check(const oriel_group *group, int rank, const oriel_op *op
 static oriel_status read_call(const xla_frame *frame, const oriel_site *site,
                               const site_member *member, oriel_op *op, oriel_ragged *ragged)
 {
+    const xla_frame data = oriel_xla_data(frame, site);
     oriel_group *group = member->group;
     oriel_status st;
 
-    *op = *oriel_site_op(site);
+    *op = site->op;
     if (op->kind == ORIEL_KIND_KERNEL)
-        st = frame_kernel(frame, site, group, oriel_attached.crew, &op->kernel);
+        st = oriel_xla_kernel(&data, site, group, oriel_attached.crew, &op->kernel);
     else
-        st = frame_buffers(frame, oriel_group_size(group), op, ragged);
+        st = oriel_xla_buffers(&data, oriel_group_size(group), op, ragged);
     if (st == ORIEL_OK)
-        st = frame_aliases(frame, op->kind, copy_here, NULL);
+        st = oriel_xla_aliases(&data, op->kind, copy_here, NULL);
     return st == ORIEL_OK ? check(group, member->rank, op) : st;
 }
 
@@ -79,10 +92,7 @@ static oriel_status begin(const xla_frame *frame, oriel_site *site, site_member 
         return st;
     }
     request->op = op; /* the request's from here on, with its kernel */
-    st = oriel_request_begin(request, member->group, member->rank, member->index, &key);
-    if (st == ORIEL_OK)
-        request->record.instances = oriel_site_instances(site);
-    return st;
+    return oriel_request_begin(request, member->group, member->rank, member->index, &key);
 }
 
 static void complete(oriel_request *request, oriel_status status)
@@ -94,7 +104,7 @@ static void complete(oriel_request *request, oriel_status status)
         api->future_set_available(&args);
         return;
     }
-    args.error = frame_error(api, status);
+    args.error = oriel_xla_error(api, status);
     api->future_set_error(&args);
 }
 
@@ -112,7 +122,7 @@ static xla_error *go_on_later(xla_frame *frame, oriel_engine *engine, oriel_requ
 
         api->error_destroy(&destroy);
         oriel_engine_give(engine, request);
-        return st == ORIEL_OK ? NULL : frame_error(api, st);
+        return st == ORIEL_OK ? NULL : oriel_xla_error(api, st);
     }
     request->done = complete;
     request->done_arg[0] = (void *)(uintptr_t)api;
@@ -128,7 +138,7 @@ static void tell_others(const oriel_site *site, const site_member *member, oriel
 {
     oriel_comm *comm = oriel_attached.comm;
 
-    if (status != ORIEL_ERR_SYSTEM && oriel_site_op(site)->kind != ORIEL_KIND_RAGGED_ALL_TO_ALL)
+    if (status != ORIEL_ERR_SYSTEM && site->op.kind != ORIEL_KIND_RAGGED_ALL_TO_ALL)
         return;
     oriel_comm_abort(comm, status, comm->first_rank, comm->process,
                      "process %d could not begin an operation: %s", comm->process,
@@ -143,19 +153,19 @@ static xla_error *execute(xla_frame *frame)
     oriel_engine *engine = oriel_attached.engine;
     oriel_site *site;
     site_member *member = NULL;
-    oriel_status st = frame_site(frame, &oriel_ffi_site_type_id, &site);
+    oriel_status st = oriel_xla_site(frame, &oriel_ffi_site_type_id, &site);
 
     if (st == ORIEL_OK)
-        st = attached_check(site, 0);
+        st = oriel_attached_check(site, 0);
     if (st != ORIEL_OK)
-        return frame_error(frame->api, st);
+        return oriel_xla_error(frame->api, st);
     request = oriel_engine_take(engine);
     if (request == NULL) {
         st = oriel_fail(ORIEL_ERR_SYSTEM, "out of memory for a request");
         tell_others(site, NULL, st);
-        return frame_error(frame->api, st);
+        return oriel_xla_error(frame->api, st);
     }
-    st = attached_member(frame, site, &member);
+    st = oriel_attached_member(frame, site, &member);
     if (st == ORIEL_OK)
         st = begin(frame, site, member, request);
     if (st != ORIEL_OK)
@@ -165,14 +175,14 @@ static xla_error *execute(xla_frame *frame)
     if (st == ORIEL_IN_PROGRESS)
         return go_on_later(frame, engine, request);
     oriel_engine_give(engine, request);
-    return st == ORIEL_OK ? NULL : frame_error(frame->api, st);
+    return st == ORIEL_OK ? NULL : oriel_xla_error(frame->api, st);
 }
 
 void *oriel_ffi_execute(xla_frame *frame)
 {
     xla_error *error;
 
-    if (frame_answer_metadata(frame, oriel_ffi_site_type_id, 0))
+    if (oriel_xla_answer_metadata(frame, oriel_ffi_site_type_id, 0))
         return NULL;
     pthread_rwlock_rdlock(&oriel_attached.lock);
     error = execute(frame);
@@ -191,15 +201,25 @@ oriel_status oriel_ffi_op(uint64_t hash, const char *name,
     return oriel_host_op_register(hash, name, function);
 }
 
+void *oriel_ffi_after(xla_frame *frame)
+{
+    oriel_status st;
+
+    if (oriel_xla_answer_metadata(frame, 0, 0))
+        return NULL;
+    st = oriel_xla_aliases(frame, ORIEL_KIND_BARRIER, copy_here, NULL);
+    return st == ORIEL_OK ? NULL : oriel_xla_error(frame->api, st);
+}
+
 void *oriel_ffi_empty(xla_frame *frame)
 {
-    frame_answer_metadata(frame, 0, 0);
+    oriel_xla_answer_metadata(frame, 0, 0);
     return NULL;
 }
 
 void *oriel_ffi_instantiate(xla_frame *frame)
 {
-    if (frame_answer_metadata(frame, oriel_ffi_site_type_id, 0))
+    if (oriel_xla_answer_metadata(frame, oriel_ffi_site_type_id, 0))
         return NULL;
-    return attached_instantiate(frame, &oriel_ffi_site_type_id);
+    return oriel_attached_instantiate(frame, &oriel_ffi_site_type_id);
 }

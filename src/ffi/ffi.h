@@ -10,12 +10,15 @@
  *   kind        enum oriel_kind
  *   groups      i64 array, ranks of all groups one after the other
  *   group_size  ranks in each group
- *   module      a hash of the program's name, equal on all processes
- *   site        ordinal of the call within its program, equal on all processes
+ *   name        a number of the call, by which it is found: equal on all processes, no two calls
+ *               of a program have one
+ *   program     a number of all that is compared of the call and its program
+ *   told        i64 array, both in words, eight letters in each: the call's in the first line
  *   world       size of the comm the program was lowered for
  *   reduce      oriel_redop; 0 if absent
  *   via         oriel_via; 0 if absent
  *   root        position in each group; 0 if absent
+ *   after       1: the last operand only orders the call; 0 if absent
  *   pairs       i64 array, (source, destination) positions in each group one after
  *               the other; none if absent
  *   kernel      oriel_kernel: what it was registered as
@@ -33,7 +36,8 @@
  *                      that is the same buffer
  *   ragged_all_to_all  takes operand, output (which is the same buffer as the
  *                      result), then input_offsets, send_sizes, output_offsets and
- *                      recv_sizes, s64 vectors */
+ *                      recv_sizes, s64 vectors
+ * A token may be the first of the operands and of the results, which orders the call. */
 #ifndef ORIEL_FFI_FFI_H
 #define ORIEL_FFI_FFI_H
 
@@ -49,6 +53,9 @@ ORIEL_API extern const int64_t oriel_ffi_version;
  * {"instantiate": ..., "execute": ...}. */
 ORIEL_API void *oriel_ffi_instantiate(struct xla_frame *frame);
 ORIEL_API void *oriel_ffi_execute(struct xla_frame *frame);
+/* "oriel_after": hands its first operand on, whose buffer the result has, once the second one is
+ * there. By it calls are kept in the order of the program: see python/oriel/_calls/order.py. */
+ORIEL_API void *oriel_ffi_after(struct xla_frame *frame);
 /* Does nothing: what a call through XLA costs by itself, for benchmarks. */
 ORIEL_API void *oriel_ffi_empty(struct xla_frame *frame);
 
@@ -64,10 +71,12 @@ ORIEL_API void *oriel_ffi_cuda_execute_uncaptured(struct xla_frame *frame);
 /* What they cost the threads that XLA calls them in: how often, seconds in all, the longest;
  * since the last question. */
 typedef struct oriel_ffi_cost {
-    uint64_t calls;
-    double seconds, longest;
+    uint64_t calls;          /* how often */
+    double seconds, longest; /* in all; of one */
 } oriel_ffi_cost;
 ORIEL_API void oriel_ffi_cuda_costs(oriel_ffi_cost *initialize_p, oriel_ffi_cost *execute_p);
+/* Whether graphs have captured calls that the world which is attached cannot use: once. */
+ORIEL_API int oriel_ffi_cuda_stale(void);
 /* What came of XLA's communicators on the ranks of this process, for tests: see
  * core/device/device.h. */
 struct oriel_borrow_counts;
@@ -112,8 +121,7 @@ ORIEL_API oriel_status oriel_ffi_op(uint64_t hash, const char *name,
 /* What runs programs, as errors name it: "jaxlib 0.11.2". */
 ORIEL_API void oriel_ffi_runtime(const char *name);
 
-/* Called by the lowering rule with the attributes it writes: instructions that
- * XLA instantiates from now on belong to another program than earlier ones. */
-ORIEL_API void oriel_ffi_lowering(int64_t module, int64_t site);
+/* A call of this name was lowered: XLA may make one site more for it. */
+ORIEL_API void oriel_ffi_lowered(uint64_t name);
 
 #endif

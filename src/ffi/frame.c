@@ -4,7 +4,7 @@
 #include "ffi/ffi.h"
 #include "ffi/frame.h"
 
-int frame_answer_metadata(xla_frame *frame, int64_t state_type_id, uint32_t traits)
+int oriel_xla_answer_metadata(xla_frame *frame, int64_t state_type_id, uint32_t traits)
 {
     xla_metadata_extension *ask = (xla_metadata_extension *)(void *)frame->extension;
 
@@ -38,7 +38,7 @@ static int error_code(oriel_status status)
     }
 }
 
-xla_error *frame_error(const xla_api *api, oriel_status status)
+xla_error *oriel_xla_error(const xla_api *api, oriel_status status)
 {
     xla_error_args args = {
         .struct_size = sizeof args, .message = oriel_last_error(), .code = error_code(status)};
@@ -47,7 +47,7 @@ xla_error *frame_error(const xla_api *api, oriel_status status)
 }
 
 /* XLA's own text is of no use to a user. */
-oriel_status frame_refused(const xla_frame *frame, xla_error *error, const char *what)
+oriel_status oriel_xla_refused(const xla_frame *frame, xla_error *error, const char *what)
 {
     xla_destroy_args args = {.struct_size = sizeof args, .error = error};
 
@@ -108,15 +108,16 @@ static oriel_status check_version(const xla_frame *frame)
                       (long long)version, (long long)oriel_ffi_version);
 }
 
-oriel_status frame_attrs(const xla_frame *frame, site_attrs *attrs_p)
+oriel_status oriel_xla_attrs(const xla_frame *frame, site_attrs *attrs_p)
 {
-    static const char *const names[] = {"kind",   "module", "site",   "world", "group_size",
-                                        "reduce", "root",   "kernel", "via",   "communicates"};
-    enum { REQUIRED = 5 };
-    int64_t *fields[] = {&attrs_p->kind,        &attrs_p->module,     &attrs_p->site,
-                         &attrs_p->world,       &attrs_p->group_size, &attrs_p->reduce,
-                         &attrs_p->root,        &attrs_p->kernel,     &attrs_p->via,
-                         &attrs_p->communicates};
+    static const char *const names[] = {"kind",    "world",        "group_size", "name",
+                                        "program", "reduce",       "root",       "kernel",
+                                        "via",     "communicates", "after"};
+    enum { REQUIRED = 3 };
+    int64_t *fields[] = {&attrs_p->kind,         &attrs_p->world,   &attrs_p->group_size,
+                         &attrs_p->name,         &attrs_p->program, &attrs_p->reduce,
+                         &attrs_p->root,         &attrs_p->kernel,  &attrs_p->via,
+                         &attrs_p->communicates, &attrs_p->after};
     oriel_status st = check_version(frame);
 
     memset(attrs_p, 0, sizeof *attrs_p);
@@ -132,33 +133,36 @@ oriel_status frame_attrs(const xla_frame *frame, site_attrs *attrs_p)
         st = array(frame, "values", 1, &attrs_p->values, &attrs_p->num_values);
     if (st == ORIEL_OK)
         st = array(frame, "said", 1, &attrs_p->said, &attrs_p->num_said);
+    if (st == ORIEL_OK)
+        st = array(frame, "told", 1, &attrs_p->told, &attrs_p->num_told);
     return st;
 }
 
-oriel_status frame_run_id(const xla_frame *frame, int64_t *run_p)
+oriel_status oriel_xla_run_id(const xla_frame *frame, int64_t *run_p)
 {
     xla_run_id_args args = {.struct_size = sizeof args, .ctx = frame->ctx};
-    oriel_status st = frame_refused(frame, frame->api->run_id_get(&args), "the run id");
+    oriel_status st = oriel_xla_refused(frame, frame->api->run_id_get(&args), "the run id");
 
     if (st == ORIEL_OK)
         *run_p = args.run_id;
     return st;
 }
 
-oriel_status frame_ordinal(const xla_frame *frame, int *ordinal_p)
+oriel_status oriel_xla_ordinal(const xla_frame *frame, int *ordinal_p)
 {
     xla_ordinal_args args = {.struct_size = sizeof args, .ctx = frame->ctx};
-    oriel_status st = frame_refused(frame, frame->api->ordinal_get(&args), "the device ordinal");
+    oriel_status st =
+        oriel_xla_refused(frame, frame->api->ordinal_get(&args), "the device ordinal");
 
     if (st == ORIEL_OK)
         *ordinal_p = args.ordinal;
     return st;
 }
 
-oriel_status frame_stream(const xla_frame *frame, void **stream_p)
+oriel_status oriel_xla_stream(const xla_frame *frame, void **stream_p)
 {
     xla_stream_args args = {.struct_size = sizeof args, .ctx = frame->ctx};
-    oriel_status st = frame_refused(frame, frame->api->stream_get(&args), "the stream");
+    oriel_status st = oriel_xla_refused(frame, frame->api->stream_get(&args), "the stream");
 
     if (st == ORIEL_OK)
         *stream_p = args.stream;
@@ -189,6 +193,27 @@ static size_t elements(const xla_buffer *buffer)
     for (int64_t i = 0; i < buffer->rank; i++)
         count *= (size_t)buffer->dims[i];
     return count;
+}
+
+static void drop_token(xla_buffers *buffers)
+{
+    const xla_buffer *first = buffers->size > 0 ? buffers->items[0] : NULL;
+
+    if (first != NULL && first->dtype == XLA_TOKEN) {
+        buffers->items++;
+        buffers->types++;
+        buffers->size--;
+    }
+}
+
+xla_frame oriel_xla_data(const xla_frame *frame, const oriel_site *site)
+{
+    xla_frame data = *frame;
+
+    drop_token(&data.args);
+    drop_token(&data.rets);
+    data.args.size -= data.args.size > 0 ? site->after : 0;
+    return data;
 }
 
 static oriel_status check_numbers(const xla_frame *frame, const oriel_op *op, int64_t operands,
@@ -240,8 +265,8 @@ static oriel_status block_buffers(const xla_frame *frame, int n, oriel_op *op)
     return ORIEL_OK;
 }
 
-oriel_status frame_aliases(const xla_frame *frame, enum oriel_kind kind, frame_copy *copy,
-                           void *arg)
+oriel_status oriel_xla_aliases(const xla_frame *frame, enum oriel_kind kind, frame_copy *copy,
+                               void *arg)
 {
     int first = kind == ORIEL_KIND_RAGGED_ALL_TO_ALL ? 1 : 0;
     oriel_status st = ORIEL_OK;
@@ -253,11 +278,42 @@ oriel_status frame_aliases(const xla_frame *frame, enum oriel_kind kind, frame_c
         const xla_buffer *out = frame->rets.items[i];
         int dtype = dtype_of(in->dtype);
 
+        if (in->dtype != out->dtype || elements(in) != elements(out))
+            return oriel_fail(
+                ORIEL_ERR_INVALID,
+                "%s: operand %d has %zu elements of XLA dtype %d, its result %zu of %d",
+                oriel_kind_name(kind), first + (int)i, elements(in), in->dtype, elements(out),
+                out->dtype);
         if (dtype >= 0 && in->data != out->data)
             st =
                 copy(out->data, in->data, elements(in) * oriel_dtype_size((oriel_dtype)dtype), arg);
     }
     return st;
+}
+
+/* Elements of a row, the first dimension being the rows; 0: the buffer has none. */
+static size_t row_of(const xla_buffer *b)
+{
+    size_t row = b->rank > 0;
+
+    for (int64_t d = 1; d < b->rank; d++)
+        row *= (size_t)b->dims[d];
+    return row;
+}
+
+static oriel_status ragged_rows(const xla_frame *frame, const oriel_op *op, oriel_ragged *ragged)
+{
+    const xla_buffer *in = frame->args.items[0];
+    const xla_buffer *out = frame->rets.items[0];
+
+    ragged->row = row_of(in);
+    if (ragged->row == 0 || row_of(out) != ragged->row)
+        return oriel_fail(ORIEL_ERR_INVALID,
+                          "%s: rows of %zu elements in the operand and of %zu in the result",
+                          oriel_kind_name(op->kind), ragged->row, row_of(out));
+    ragged->send_rows = (size_t)in->dims[0];
+    ragged->recv_rows = (size_t)out->dims[0];
+    return ORIEL_OK;
 }
 
 static oriel_status ragged_buffers(const xla_frame *frame, int n, oriel_op *op,
@@ -266,27 +322,24 @@ static oriel_status ragged_buffers(const xla_frame *frame, int n, oriel_op *op,
     const int64_t **arrays[] = {&ragged->input_offsets, &ragged->send_sizes,
                                 &ragged->output_offsets, &ragged->recv_sizes};
     enum { FIRST = 2 };
-    const xla_buffer *in = frame->args.items[0];
-    const xla_buffer *out = frame->rets.items[0];
     oriel_status st = check_numbers(frame, op, 6, 1);
 
     if (st == ORIEL_OK)
         st = data_buffers(frame, op);
+    *ragged = (oriel_ragged)ORIEL_RAGGED_INIT;
+    if (st == ORIEL_OK)
+        st = ragged_rows(frame, op, ragged);
     if (st != ORIEL_OK)
         return st;
-    *ragged = (oriel_ragged)ORIEL_RAGGED_INIT;
+    ragged->slices = (int)(elements(frame->args.items[FIRST]) / (size_t)n);
     for (int i = 0; i < 4; i++) {
         const xla_buffer *array = frame->args.items[FIRST + i];
 
-        if (array->dtype != XLA_S64 || elements(array) % (size_t)n != 0)
+        if (array->dtype != XLA_S64 || elements(array) != (size_t)ragged->slices * (size_t)n)
             return oriel_fail(ORIEL_ERR_INVALID, "%s: operand %d has XLA dtype %d and %zu elements",
                               oriel_kind_name(op->kind), FIRST + i, array->dtype, elements(array));
         *arrays[i] = array->data;
-        ragged->slices = (int)(elements(array) / (size_t)n);
     }
-    ragged->send_rows = (size_t)in->dims[0];
-    ragged->recv_rows = (size_t)out->dims[0];
-    ragged->row = elements(in) / ragged->send_rows;
     op->ragged = ragged;
     return ORIEL_OK;
 }
@@ -308,33 +361,33 @@ static oriel_status kernel_buffer_of(const xla_buffer *from, int number, const c
     return ORIEL_OK;
 }
 
-oriel_status frame_kernel(const xla_frame *frame, const oriel_site *site, const oriel_group *group,
-                          oriel_crew *crew, oriel_kernel_call **call_p)
+oriel_status oriel_xla_kernel(const xla_frame *frame, const oriel_site *site,
+                              const oriel_group *group, oriel_crew *crew,
+                              oriel_kernel_call **call_p)
 {
-    const oriel_kernel *kernel = oriel_site_kernel(site);
     int operands = (int)frame->args.size;
     oriel_kernel_call *call;
-    int64_t num_values;
-    const int64_t *values = oriel_site_values(site, &num_values);
-    oriel_status st = oriel_kernel_call_create(kernel, crew, group->n, operands,
-                                               (int)frame->rets.size, values, num_values, &call);
+    oriel_status st =
+        oriel_kernel_call_create(site->kernel, crew, group->n, operands, (int)frame->rets.size,
+                                 site->values, site->num_values, &call);
 
     if (st != ORIEL_OK)
         return st;
     for (int i = 0; st == ORIEL_OK && i < call->num_buffers; i++)
         st = kernel_buffer_of(i < operands ? frame->args.items[i] : frame->rets.items[i - operands],
-                              i, kernel->name, &call->buffers[i]);
+                              i, site->kernel->name, &call->buffers[i]);
     if (st != ORIEL_OK) {
         oriel_kernel_call_destroy(call);
         return st;
     }
-    call->said = oriel_site_said(site);
+    call->said = site->said;
+    call->custom.call = site->op.call;
     oriel_kernel_call_identify(call, &group->comm->heap);
     *call_p = call;
     return ORIEL_OK;
 }
 
-oriel_status frame_buffers(const xla_frame *frame, int n, oriel_op *op, oriel_ragged *ragged)
+oriel_status oriel_xla_buffers(const xla_frame *frame, int n, oriel_op *op, oriel_ragged *ragged)
 {
     if (op->kind == ORIEL_KIND_BARRIER)
         return check_numbers(frame, op, frame->args.size, frame->args.size);
@@ -343,7 +396,7 @@ oriel_status frame_buffers(const xla_frame *frame, int n, oriel_op *op, oriel_ra
     return block_buffers(frame, n, op);
 }
 
-oriel_status frame_set_site(const xla_frame *frame, int64_t *type_id, oriel_site *site)
+oriel_status oriel_xla_set_site(const xla_frame *frame, int64_t *type_id, oriel_site *site)
 {
     xla_state_args args = {.struct_size = sizeof args,
                            .ctx = frame->ctx,
@@ -351,17 +404,17 @@ oriel_status frame_set_site(const xla_frame *frame, int64_t *type_id, oriel_site
                            .type_id = type_id,
                            .state = site};
 
-    return frame_refused(frame, frame->api->state_set(&args), "to keep a call site");
+    return oriel_xla_refused(frame, frame->api->state_set(&args), "to keep a call site");
 }
 
-oriel_status frame_site(const xla_frame *frame, int64_t *type_id, oriel_site **site_p)
+oriel_status oriel_xla_site(const xla_frame *frame, int64_t *type_id, oriel_site **site_p)
 {
     xla_state_args args = {.struct_size = sizeof args,
                            .ctx = frame->ctx,
                            .stage = XLA_STAGE_INSTANTIATE,
                            .type_id = type_id};
     oriel_status st =
-        frame_refused(frame, frame->api->state_get(&args), "to hand back a call site");
+        oriel_xla_refused(frame, frame->api->state_get(&args), "to hand back a call site");
 
     if (st == ORIEL_OK)
         *site_p = args.state;

@@ -6,26 +6,29 @@
 #include "ffi/xla_abi.h"
 
 /* 1: the frame asked for metadata and has been answered. */
-int frame_answer_metadata(xla_frame *frame, int64_t state_type_id, uint32_t traits);
-xla_error *frame_error(const xla_api *api, oriel_status status);
+int oriel_xla_answer_metadata(xla_frame *frame, int64_t state_type_id, uint32_t traits);
+xla_error *oriel_xla_error(const xla_api *api, oriel_status status);
 /* An API call of ours that XLA answered with `error`; NULL: it did not refuse. */
-oriel_status frame_refused(const xla_frame *frame, xla_error *error, const char *what);
-oriel_status frame_attrs(const xla_frame *frame, site_attrs *attrs_p);
-oriel_status frame_run_id(const xla_frame *frame, int64_t *run_p);
-oriel_status frame_ordinal(const xla_frame *frame, int *ordinal_p);
+oriel_status oriel_xla_refused(const xla_frame *frame, xla_error *error, const char *what);
+oriel_status oriel_xla_attrs(const xla_frame *frame, site_attrs *attrs_p);
+oriel_status oriel_xla_run_id(const xla_frame *frame, int64_t *run_p);
+oriel_status oriel_xla_ordinal(const xla_frame *frame, int *ordinal_p);
 /* Frames of GPUs alone have a stream. */
-oriel_status frame_stream(const xla_frame *frame, void **stream_p);
+oriel_status oriel_xla_stream(const xla_frame *frame, void **stream_p);
+/* The frame without what only orders the call: tokens, and the site's last operand. */
+xla_frame oriel_xla_data(const xla_frame *frame, const oriel_site *site);
 /* Fills in what `op` of a group of `n` works on; `ragged` is for what it may point to. */
-oriel_status frame_buffers(const xla_frame *frame, int n, oriel_op *op, oriel_ragged *ragged);
+oriel_status oriel_xla_buffers(const xla_frame *frame, int n, oriel_op *op, oriel_ragged *ragged);
 /* The same for a kernel. The caller destroys the call. */
-oriel_status frame_kernel(const xla_frame *frame, const oriel_site *site, const oriel_group *group,
-                          oriel_crew *crew, oriel_kernel_call **call_p);
+oriel_status oriel_xla_kernel(const xla_frame *frame, const oriel_site *site,
+                              const oriel_group *group, oriel_crew *crew,
+                              oriel_kernel_call **call_p);
 /* The operands of barriers and of ragged_all_to_all share buffers with results. XLA was told so;
  * where it did not follow, the operand is copied. */
 typedef oriel_status frame_copy(void *to, const void *from, size_t bytes, void *arg);
-oriel_status frame_aliases(const xla_frame *frame, enum oriel_kind kind, frame_copy *copy,
-                           void *arg);
-oriel_status frame_set_site(const xla_frame *frame, int64_t *type_id, oriel_site *site);
-oriel_status frame_site(const xla_frame *frame, int64_t *type_id, oriel_site **site_p);
+oriel_status oriel_xla_aliases(const xla_frame *frame, enum oriel_kind kind, frame_copy *copy,
+                               void *arg);
+oriel_status oriel_xla_set_site(const xla_frame *frame, int64_t *type_id, oriel_site *site);
+oriel_status oriel_xla_site(const xla_frame *frame, int64_t *type_id, oriel_site **site_p);
 
 #endif

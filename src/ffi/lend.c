@@ -27,7 +27,8 @@ static const xla_collectives *find_collectives(const xla_frame *frame)
 
     if (api->struct_size < offsetof(xla_api, find_extension) + sizeof api->find_extension ||
         api->find_extension == NULL ||
-        frame_refused(frame, api->find_extension(&args), "to look for an extension") != ORIEL_OK)
+        oriel_xla_refused(frame, api->find_extension(&args), "to look for an extension") !=
+            ORIEL_OK)
         return NULL;
     found = (const xla_collectives *)(const void *)args.found;
     if (found == NULL || found->base.type != XLA_COLLECTIVES ||
@@ -57,13 +58,13 @@ static const char *obstacle(const xla_frame *frame, const oriel_group *group, ch
     return text;
 }
 
-int lend_is_decided(const site_member *member)
+int oriel_lend_is_decided(const site_member *member)
 {
     return atomic_load(&member->loan) != UNKNOWN;
 }
 
 /* All members of a group decide alike, since what they look at is the same. */
-oriel_status lend_decide(const xla_frame *frame, site_member *member)
+oriel_status oriel_lend_decide(const xla_frame *frame, site_member *member)
 {
     char text[160];
     const char *why;
@@ -95,29 +96,30 @@ static oriel_status find_lender(const xla_frame *frame, const site_member *membe
     return ORIEL_OK;
 }
 
-oriel_status lend_request(const xla_frame *frame, const oriel_site *site, const site_member *member)
+oriel_status oriel_lend_request(const xla_frame *frame, const oriel_site *site,
+                                const site_member *member)
 {
     xla_communicator_args args =
-        args_of(oriel_site_loan(site), offsetof(xla_communicator_args, communicator));
+        args_of(&site->loan, offsetof(xla_communicator_args, communicator));
     const xla_collectives *collectives;
     oriel_status st = find_lender(frame, member, &collectives);
 
     if (collectives == NULL)
         return st;
-    return frame_refused(frame, collectives->request(collectives, &args), "its communicator");
+    return oriel_xla_refused(frame, collectives->request(collectives, &args), "its communicator");
 }
 
-oriel_status lend_take(const xla_frame *frame, const oriel_site *site, const site_member *member,
-                       nccl_comm *comm_p)
+oriel_status oriel_lend_take(const xla_frame *frame, const oriel_site *site,
+                             const site_member *member, nccl_comm *comm_p)
 {
-    xla_communicator_args args = args_of(oriel_site_loan(site), sizeof args);
+    xla_communicator_args args = args_of(&site->loan, sizeof args);
     const xla_collectives *collectives;
     oriel_status st = find_lender(frame, member, &collectives);
 
     *comm_p = NULL;
     if (collectives == NULL)
         return st;
-    st = frame_refused(frame, collectives->get(collectives, &args), "its communicator");
+    st = oriel_xla_refused(frame, collectives->get(collectives, &args), "its communicator");
     if (st == ORIEL_OK)
         *comm_p = args.communicator;
     return st;

@@ -1,138 +1,77 @@
-/* XLA may copy a call: a jitted function called twice is lowered once, and its
- * custom call appears twice, with the same attributes, after inlining. The
- * copies are told apart by the order in which XLA instantiates them, which
- * follows the compiled program and is thus the same on all processes. XLA does
- * not say which program it instantiates, and does so on threads of its own; but
- * a call is lowered before its program is instantiated, and all of a program is
- * instantiated before it is executed. So the copies of one program are those
- * instantiated since the call was last lowered or executed. Their number is part
- * of an operation's record: processes that counted differently get an error
- * instead of wrong sums. */
-#include <pthread.h>
+/* A site's name says which call it is: python/oriel/_calls gives each call of a module one of its
+ * own. XLA has no reason to copy a call, and would copy its name; two copies that run in an order
+ * of their own on each rank would exchange their data. So the process counts, for each name, how
+ * many calls it has lowered and how many sites XLA has made: where there are more sites, and two of
+ * them run in one execution, the call is refused. */
 #include <stdatomic.h>
+#include <stdio.h>
 #include <string.h>
 
-#include "base/status.h"
-#include "base/sys.h"
 #include "base/hash.h"
+#include "base/sys.h"
 #include "ffi/ffi.h"
 #include "ffi/site.h"
 
-/* XLA:CPU has at most 32 executions in flight; twice that many runs are
- * remembered per device, and the one not used for longest is forgotten. */
-enum { RUNS = 64, SAID_BYTES = 64 };
-/* Devices by ordinal. The ordinals of a process follow each other, so that up to this many devices
- * have a row of their own. */
-enum { ROWS = 1024 };
-
-struct run_count {
-    int64_t run;
-    uint64_t count;
-    uint64_t used; /* tick of the last look-up */
-};
-
 /* What a site keeps of one device. */
-struct device {
-    site_member member;     /* the first field: oriel_site_count gets its address */
-    _Atomic uint64_t world; /* the number of the world that `member` is of */
-    int ordinal;
-    struct device *next; /* in the same row */
-    struct run_count runs[RUNS];
-    uint64_t tick;
+struct site_device {
+    site_member member;       /* what it is in `world` */
+    _Atomic uint64_t world;   /* the number of the world that `member` is of */
+    int ordinal;              /* XLA's */
+    struct site_device *next; /* in the same row */
 };
 
-/* Copies of one source call in one program. */
-struct family {
-    uint64_t call;      /* module and site */
-    _Atomic int closed; /* no further copy can belong to it */
-    uint32_t instances;
-    uint32_t refs;
-    struct family *next;
+/* ---- names ---------------------------------------------------------------------------- */
+
+struct name_count {
+    uint64_t name;           /* of calls */
+    uint32_t lowered, sites; /* how often it was lowered; how many sites it had */
+    struct name_count *next; /* in the same row */
 };
 
-struct oriel_site {
-    struct family *family;
-    uint32_t copy;
-    int64_t world;
-    oriel_op op; /* without buffers */
-    const oriel_kernel *kernel;
-    int64_t *values;
-    int64_t num_values;
-    char said[SAID_BYTES];
-    int num_ranks, group_size;
-    int *ranks;              /* then the pairs of `op` */
-    int64_t *places;         /* of the ranks, in the program's list of devices */
-    xla_replica_group *rows; /* of places */
-    site_loan loan;
-    _Atomic uint64_t captured; /* number of the world; see oriel_site_capture */
-    pthread_mutex_t lock;      /* of all that changes in `devices` */
-    struct device *_Atomic devices[ROWS];
-};
+static pthread_mutex_t names_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct name_count *names[256]; /* for good: a program may be lowered again at any time */
+static uint32_t serials;              /* sites so far */
 
-static pthread_mutex_t families_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct family *families;
-
-static uint64_t call_hash(int64_t module, int64_t site)
+/* Called with the lock held. NULL: no memory. */
+static struct name_count *count_of(uint64_t name)
 {
-    return oriel_mix((uint64_t)module) ^ oriel_mix((uint64_t)site + 1);
-}
+    struct name_count **row = &names[oriel_mix(name) % 256];
+    struct name_count *found = *row;
 
-/* Called with the lock held. */
-static struct family *open_family(uint64_t call)
-{
-    struct family *family = families;
-
-    while (family != NULL && (family->call != call || atomic_load(&family->closed)))
-        family = family->next;
-    return family;
-}
-
-void oriel_ffi_lowering(int64_t module, int64_t site)
-{
-    struct family *family;
-
-    pthread_mutex_lock(&families_lock);
-    family = open_family(call_hash(module, site));
-    if (family != NULL)
-        atomic_store(&family->closed, 1);
-    pthread_mutex_unlock(&families_lock);
-}
-
-static struct family *family_join(uint64_t call, uint32_t *copy_p)
-{
-    struct family *family;
-
-    pthread_mutex_lock(&families_lock);
-    family = open_family(call);
-    if (family == NULL) {
-        family = oriel_sys_now->alloc(sizeof *family);
-        if (family != NULL) {
-            family->call = call;
-            family->next = families;
-            families = family;
-        }
+    while (found != NULL && found->name != name)
+        found = found->next;
+    if (found == NULL && (found = oriel_sys_now->alloc(sizeof *found)) != NULL) {
+        found->name = name;
+        found->next = *row;
+        *row = found;
     }
-    if (family != NULL) {
-        *copy_p = family->instances++;
-        family->refs++;
-    }
-    pthread_mutex_unlock(&families_lock);
-    return family;
+    return found;
 }
 
-static void family_leave(struct family *family)
+void oriel_ffi_lowered(uint64_t name)
 {
-    struct family **link = &families;
+    struct name_count *count;
 
-    pthread_mutex_lock(&families_lock);
-    if (--family->refs == 0) {
-        while (*link != family)
-            link = &(*link)->next;
-        *link = family->next;
-        oriel_sys_now->release(family);
-    }
-    pthread_mutex_unlock(&families_lock);
+    pthread_mutex_lock(&names_lock);
+    count = count_of(name);
+    if (count != NULL)
+        count->lowered++;
+    pthread_mutex_unlock(&names_lock);
 }
+
+static void enrol(oriel_site *site)
+{
+    struct name_count *count;
+
+    pthread_mutex_lock(&names_lock);
+    site->serial = ++serials;
+    count = count_of(site->name);
+    if (count != NULL)
+        site->doubtful = ++count->sites > count->lowered;
+    pthread_mutex_unlock(&names_lock);
+}
+
+/* ---- what a call says ---------------------------------------------------------------------- */
 
 /* All entries of an array attribute are from 0 to below `limit`. */
 static oriel_status check_array(const char *name, const int64_t *values, int64_t n, int64_t limit)
@@ -151,6 +90,10 @@ static oriel_status check_attrs(const site_attrs *attrs)
 
     if (attrs->kind < 1 || attrs->kind >= ORIEL_KIND_COUNT)
         return oriel_fail(ORIEL_ERR_INVALID, "attribute kind is %lld", (long long)attrs->kind);
+    if (attrs->name == 0)
+        return oriel_fail(ORIEL_ERR_INVALID,
+                          "a call of oriel has no name: this JAX did not say that it had lowered "
+                          "the program, or the call was not made by oriel");
     if (attrs->group_size < 1 || attrs->num_ranks < 1 || attrs->num_ranks % attrs->group_size != 0)
         return oriel_fail(ORIEL_ERR_INVALID, "attribute groups has %lld ranks in groups of %lld",
                           (long long)attrs->num_ranks, (long long)attrs->group_size);
@@ -177,10 +120,20 @@ static oriel_status check_attrs(const site_attrs *attrs)
     return st;
 }
 
+static void copy_letters(char *out, size_t room, const int64_t *letters, int64_t n)
+{
+    size_t bytes = (size_t)n * sizeof *letters;
+
+    if (n > 0)
+        memcpy(out, letters, bytes < room ? bytes : room - 1);
+}
+
 static void fill(oriel_site *site, const site_attrs *attrs)
 {
     int *pairs = site->ranks + attrs->num_ranks;
 
+    site->name = (uint64_t)attrs->name;
+    site->after = attrs->after != 0;
     site->world = attrs->world;
     site->group_size = (int)attrs->group_size;
     site->num_ranks = (int)attrs->num_ranks;
@@ -193,16 +146,14 @@ static void fill(oriel_site *site, const site_attrs *attrs)
     site->num_values = attrs->num_values;
     if (attrs->num_values > 0)
         memcpy(site->values, attrs->values, (size_t)attrs->num_values * sizeof *site->values);
-    if (attrs->num_said > 0) {
-        size_t bytes = (size_t)attrs->num_said * sizeof *attrs->said;
-
-        memcpy(site->said, attrs->said, bytes < SAID_BYTES ? bytes : SAID_BYTES - 1);
-    }
+    copy_letters(site->said, sizeof site->said, attrs->said, attrs->num_said);
+    copy_letters(site->told, sizeof site->told, attrs->told, attrs->num_told);
     site->op = (oriel_op){
         .kind = (enum oriel_kind)attrs->kind,
         .redop = (oriel_redop)attrs->reduce,
         .via = (oriel_via)attrs->via,
         .root = (int)attrs->root,
+        .call = oriel_mix((uint64_t)attrs->name ^ oriel_mix((uint64_t)attrs->program)) | 1,
         .pairs = pairs,
         .num_pairs = (int)attrs->num_pairs / 2,
     };
@@ -243,25 +194,25 @@ oriel_status oriel_site_create(const site_attrs *attrs, oriel_site **site_p)
     site->ranks =
         oriel_sys_now->alloc((size_t)(attrs->num_ranks + attrs->num_pairs) * sizeof *site->ranks);
     site->values = oriel_sys_now->alloc(((size_t)attrs->num_values + 1) * sizeof *site->values);
-    if (site->ranks != NULL && site->values != NULL)
-        site->family = family_join(call_hash(attrs->module, attrs->site), &site->copy);
-    if (site->ranks == NULL || site->values == NULL || site->family == NULL) {
+    if (site->ranks == NULL || site->values == NULL) {
         oriel_site_destroy(site);
         return oriel_fail(ORIEL_ERR_SYSTEM, "out of memory for a call site");
     }
     fill(site, attrs);
     st = fill_loan(site, attrs);
-    if (st == ORIEL_OK)
-        *site_p = site;
-    else
+    if (st != ORIEL_OK) {
         oriel_site_destroy(site);
-    return st;
+        return st;
+    }
+    enrol(site);
+    *site_p = site;
+    return ORIEL_OK;
 }
 
-static void release_row(struct device *device)
+static void release_row(struct site_device *device)
 {
     while (device != NULL) {
-        struct device *next = device->next;
+        struct site_device *next = device->next;
 
         oriel_sys_now->release(device);
         device = next;
@@ -274,9 +225,7 @@ void oriel_site_destroy(void *object)
 
     if (site == NULL)
         return;
-    if (site->family != NULL)
-        family_leave(site->family);
-    for (int i = 0; i < ROWS; i++)
+    for (int i = 0; i < SITE_ROWS; i++)
         release_row(atomic_load(&site->devices[i]));
     pthread_mutex_destroy(&site->lock);
     oriel_sys_now->release(site->ranks);
@@ -284,32 +233,6 @@ void oriel_site_destroy(void *object)
     oriel_sys_now->release(site->places);
     oriel_sys_now->release(site->rows);
     oriel_sys_now->release(site);
-}
-
-int64_t oriel_site_world(const oriel_site *site)
-{
-    return site->world;
-}
-
-const oriel_op *oriel_site_op(const oriel_site *site)
-{
-    return &site->op;
-}
-
-const oriel_kernel *oriel_site_kernel(const oriel_site *site)
-{
-    return site->kernel;
-}
-
-const int64_t *oriel_site_values(const oriel_site *site, int64_t *n_p)
-{
-    *n_p = site->num_values;
-    return site->values;
-}
-
-const char *oriel_site_said(const oriel_site *site)
-{
-    return site->said;
 }
 
 const int *oriel_site_ranks(const oriel_site *site, int rank, int *n_p)
@@ -323,24 +246,9 @@ const int *oriel_site_ranks(const oriel_site *site, int rank, int *n_p)
     return NULL;
 }
 
-void oriel_site_capture(oriel_site *site, uint64_t world)
+static struct site_device *find_device(const oriel_site *site, int ordinal)
 {
-    atomic_store(&site->captured, world);
-}
-
-uint64_t oriel_site_captured(const oriel_site *site)
-{
-    return atomic_load(&site->captured);
-}
-
-const site_loan *oriel_site_loan(const oriel_site *site)
-{
-    return &site->loan;
-}
-
-static struct device *find_device(const oriel_site *site, int ordinal)
-{
-    struct device *device = atomic_load(&site->devices[(unsigned)ordinal % ROWS]);
+    struct site_device *device = atomic_load(&site->devices[(unsigned)ordinal % SITE_ROWS]);
 
     while (device != NULL && device->ordinal != ordinal)
         device = device->next;
@@ -349,16 +257,16 @@ static struct device *find_device(const oriel_site *site, int ordinal)
 
 site_member *oriel_site_member(const oriel_site *site, int ordinal, uint64_t world)
 {
-    struct device *device = find_device(site, ordinal);
+    struct site_device *device = find_device(site, ordinal);
 
     return device != NULL && atomic_load(&device->world) == world ? &device->member : NULL;
 }
 
 /* Called with the lock held. */
-static struct device *add_device(oriel_site *site, int ordinal)
+static struct site_device *add_device(oriel_site *site, int ordinal)
 {
-    struct device *_Atomic *row = &site->devices[(unsigned)ordinal % ROWS];
-    struct device *device = oriel_sys_now->alloc(sizeof *device);
+    struct site_device *_Atomic *row = &site->devices[(unsigned)ordinal % SITE_ROWS];
+    struct site_device *device = oriel_sys_now->alloc(sizeof *device);
 
     if (device == NULL)
         return NULL;
@@ -368,76 +276,76 @@ static struct device *add_device(oriel_site *site, int ordinal)
     return device;
 }
 
-oriel_status oriel_site_add_member(oriel_site *site, int ordinal, uint64_t world,
-                                   oriel_group *group, int rank, site_member **member_p)
+/* Called with the lock held. */
+static oriel_status fill_member(const oriel_site *site, oriel_calls *calls, oriel_group *group,
+                                int rank, site_member *member)
 {
-    struct device *device;
+    oriel_status st = oriel_calls_find(calls, group->hash, site->name, rank, &member->arrivals);
 
+    if (st != ORIEL_OK)
+        return st;
+    if (site->doubtful)
+        atomic_store(&member->arrivals->doubtful, 1);
+    member->group = group;
+    member->rank = rank;
+    member->index = oriel_group_index(group, rank);
+    atomic_store(&member->loan, 0);
+    member->met = 0;
+    atomic_store(&member->last, 0);
+    return ORIEL_OK;
+}
+
+oriel_status oriel_site_add_member(oriel_site *site, int ordinal, uint64_t world,
+                                   oriel_calls *calls, oriel_group *group, int rank,
+                                   site_member **member_p)
+{
+    static pthread_mutex_t calls_lock = PTHREAD_MUTEX_INITIALIZER; /* of the calls of all sites */
+    struct site_device *device;
+    oriel_status st = ORIEL_OK;
+
+    pthread_mutex_lock(&calls_lock);
     pthread_mutex_lock(&site->lock);
     device = find_device(site, ordinal);
     if (device == NULL)
         device = add_device(site, ordinal);
-    if (device != NULL && atomic_load(&device->world) != world) {
-        device->member.group = group;
-        device->member.rank = rank;
-        device->member.index = oriel_group_index(group, rank);
-        atomic_store(&device->member.loan, 0);
-        device->member.met = 0;
-        atomic_store(&device->world, world); /* others may read it from now on */
-    }
-    pthread_mutex_unlock(&site->lock);
     if (device == NULL)
-        return oriel_fail(ORIEL_ERR_SYSTEM, "out of memory for a call site");
-    *member_p = &device->member;
-    return ORIEL_OK;
-}
-
-uint64_t oriel_site_call(const oriel_site *site)
-{
-    return site->family->call;
-}
-
-uint64_t oriel_site_identity(const oriel_site *site)
-{
-    return oriel_mix(site->family->call ^ ((uint64_t)site->copy << 1 | 1));
-}
-
-uint32_t oriel_site_instances(const oriel_site *site)
-{
-    struct family *family = site->family;
-
-    if (!atomic_load_explicit(&family->closed, memory_order_acquire)) {
-        pthread_mutex_lock(&families_lock);
-        atomic_store(&family->closed, 1);
-        pthread_mutex_unlock(&families_lock);
+        st = oriel_fail(ORIEL_ERR_SYSTEM, "out of memory for a call site");
+    else if (atomic_load(&device->world) != world)
+        st = fill_member(site, calls, group, rank, &device->member);
+    if (st == ORIEL_OK) {
+        atomic_store(&device->world, world); /* others may read it from now on */
+        *member_p = &device->member;
     }
-    return family->instances;
-}
-
-static uint64_t count_run(struct device *device, int64_t run)
-{
-    struct run_count *oldest = &device->runs[0];
-
-    device->tick++;
-    for (uint32_t i = 0; i < RUNS; i++) {
-        struct run_count *entry = &device->runs[i];
-        if (entry->count > 0 && entry->run == run) {
-            entry->used = device->tick;
-            return entry->count++;
-        }
-        if (entry->used < oldest->used)
-            oldest = entry;
-    }
-    *oldest = (struct run_count){.run = run, .count = 1, .used = device->tick};
-    return 0;
-}
-
-uint64_t oriel_site_count(oriel_site *site, site_member *member, int64_t run)
-{
-    uint64_t count;
-
-    pthread_mutex_lock(&site->lock);
-    count = count_run((struct device *)(void *)member, run);
     pthread_mutex_unlock(&site->lock);
-    return count;
+    pthread_mutex_unlock(&calls_lock);
+    return st;
+}
+
+/* ---- arriving ---------------------------------------------------------------------------- */
+
+oriel_status oriel_site_arrive(const oriel_site *site, site_member *member, int64_t run,
+                               uint64_t *count_p)
+{
+    oriel_arrival_count *arrivals = member->arrivals;
+    uint32_t low = (uint32_t)run; /* XLA counts in 32 bits, from anywhere */
+    uint64_t last = atomic_exchange(&arrivals->last, (uint64_t)site->serial << 32 | low);
+    uint64_t count = atomic_fetch_add(&arrivals->count, 1);
+    uint64_t before = atomic_exchange(&member->last, (uint64_t)low << 32 | (uint32_t)(count + 1));
+
+    /* Threads may change places before they count or after it: only where both have grown is
+     * their order that of the runs. */
+    if (before != 0 && ((int32_t)(low - (uint32_t)(before >> 32)) < 0 ||
+                        (int32_t)((uint32_t)(count + 1) - (uint32_t)before) < 0))
+        return oriel_fail(ORIEL_ERR_INVALID,
+                          "an earlier run of the program than the last one has come to it on rank "
+                          "%d: several threads launch one jitted function, and other processes "
+                          "cannot know in which order",
+                          member->rank);
+    if (last != 0 && (uint32_t)last == low && last >> 32 != site->serial &&
+        atomic_load(&arrivals->doubtful))
+        return oriel_fail(ORIEL_ERR_INVALID,
+                          "XLA has copied the call, and nothing tells the copies apart: report "
+                          "the program, please");
+    *count_p = count;
+    return ORIEL_OK;
 }

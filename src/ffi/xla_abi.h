@@ -37,6 +37,7 @@ enum xla_dtype {
     XLA_F64 = 12,
     XLA_C64 = 15,
     XLA_BF16 = 16,
+    XLA_TOKEN = 17,
     XLA_C128 = 18,
     XLA_F8E5M2 = 19,
     XLA_F8E4M3FN = 20,

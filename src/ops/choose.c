@@ -44,14 +44,14 @@ enum { STREAM_FROM = 8192 };
 
 /* The first row that fits decides. */
 static const struct row {
-    uint32_t kinds;
-    uint32_t with;    /* facts that must hold ... */
-    uint32_t without; /* ... and that must not */
-    enum measure measure;
-    size_t from, most; /* bytes; most = 0: none */
-    int bound;         /* of the group, besides */
-    enum oriel_mode mode;
-    const char *why;
+    uint32_t kinds;       /* bits of those it is for; ~0: all */
+    uint32_t with;        /* facts that must hold ... */
+    uint32_t without;     /* ... and that must not */
+    enum measure measure; /* what the bounds are of */
+    size_t from, most;    /* bytes; most = 0: none */
+    int bound;            /* of the group, besides */
+    enum oriel_mode mode; /* what is chosen */
+    const char *why;      /* for `oriel info --choices` */
 } rows[] = {
     {KIND(KERNEL), 0, 0, BLOCK, 0, 0, NO_BOUND, ORIEL_MODE_KERNEL, "a person's kernel runs"},
     {KIND(RAGGED_ALL_TO_ALL), ONE_PROCESS, 0, BLOCK, 0, 0, NO_BOUND, ORIEL_MODE_DIRECT,

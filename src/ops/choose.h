@@ -6,7 +6,6 @@
 #define ORIEL_OPS_CHOOSE_H
 
 #include "core/protocol/cell.h"
-#include "core/world/trace.h"
 
 /* Where the members of a call can meet. */
 enum oriel_meeting {
@@ -16,17 +15,17 @@ enum oriel_meeting {
 };
 
 typedef struct oriel_question {
-    enum oriel_kind kind;
-    enum oriel_meeting meeting;
+    enum oriel_kind kind;       /* which operation */
+    enum oriel_meeting meeting; /* where its members are now */
     size_t block;   /* bytes of one block; of ragged_all_to_all what goes to a member on average */
     size_t payload; /* bytes that a member shows to others, in MEET_LANE; of ragged_all_to_all the
                      * numbers of rows */
 } oriel_question;
 
 typedef struct oriel_choice {
-    enum oriel_mode mode;
-    int stream;      /* what others read is stored past the caches */
-    const char *why; /* the reason for the mode, in words */
+    enum oriel_mode mode; /* how the data moves */
+    int stream;           /* what others read is stored past the caches */
+    const char *why;      /* the reason for the mode, in words */
 } oriel_choice;
 
 oriel_choice oriel_choose(const oriel_facts *facts, const oriel_question *question);

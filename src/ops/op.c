@@ -151,7 +151,7 @@ oriel_status oriel_op_check_on(const oriel_group *group, int rank, const oriel_o
     if (op->kind == ORIEL_KIND_RAGGED_ALL_TO_ALL)
         return oriel_ragged_check(op, group->n);
     if (oriel_op_reduces(op) && !oriel_reduce_supported(op->dtype, op->redop))
-        return oriel_fail(ORIEL_ERR_INVALID, "op is %d, which is none for %s", (int)op->redop,
+        return oriel_fail(ORIEL_ERR_INVALID, "redop is %d, which is none for %s", (int)op->redop,
                           oriel_dtype_name(op->dtype));
     if (op->kind == ORIEL_KIND_BROADCAST && (op->root < 0 || op->root >= group->n))
         return oriel_fail(ORIEL_ERR_INVALID, "root is %d in a group of %d", op->root, group->n);
@@ -200,7 +200,8 @@ void oriel_op_describe(const oriel_group *group, const oriel_op *op, oriel_recor
         .bytes = op->kernel != NULL ? oriel_op_custom(op)->bytes : oriel_op_block(op),
         .shape = shape_of(op),
         .n = (uint32_t)group->n,
-        .kind = (uint16_t)op->kind,
+        .call = op->call,
+        .kind = (uint8_t)op->kind,
         .dtype = (uint8_t)op->dtype,
         .redop = oriel_op_reduces(op) ? (uint8_t)op->redop : 0,
     };

@@ -8,26 +8,28 @@
 #include "core/world/trace.h"
 
 typedef struct oriel_op {
-    enum oriel_kind kind;
-    oriel_dtype dtype;
-    oriel_redop redop;
-    const void *send;
-    void *recv;
-    size_t count;     /* elements of one block, as in the public header */
-    oriel_via via;    /* all_reduce on GPUs: ORIEL_VIA_AUTO if that is oriel's plain kernels */
-    int root;         /* broadcast */
-    const int *pairs; /* permute: (source, destination), ... */
-    int num_pairs;
-    const oriel_ragged *ragged;
+    enum oriel_kind kind; /* which operation it is */
+    oriel_dtype dtype;    /* of the elements; barriers and kernels have none */
+    oriel_redop redop;    /* operations that reduce */
+    const void *send;     /* NULL where nothing is read */
+    void *recv;           /* NULL where nothing is written */
+    size_t count;         /* elements of one block, as in the public header */
+    oriel_via via;        /* all_reduce on GPUs: ORIEL_VIA_AUTO if that is oriel's plain kernels */
+    int root;             /* broadcast */
+    const int *pairs;     /* permute: (source, destination), ... */
+    int num_pairs;        /* permute: each is two positions in the group */
+    uint64_t call;        /* which call of an XLA program it is: the record's; 0: from C */
+    const oriel_ragged *ragged;       /* ragged_all_to_all; NULL: another */
     struct oriel_kernel_call *kernel; /* begins with an oriel_custom */
 } oriel_op;
 
 /* An operation that is a person's own: what all ranks must have alike, and the functions that
  * move its data (ops/host/request.h). */
 typedef struct oriel_custom {
-    const struct oriel_custom_moves *moves;
-    uint64_t identity; /* a hash of the kernel, shapes and attributes */
-    uint64_t bytes;    /* of operands and results */
+    const struct oriel_custom_moves *moves; /* what its requests do on CPUs */
+    uint64_t identity;                      /* a hash of the kernel, shapes and attributes */
+    uint64_t bytes;                         /* of operands and results */
+    uint64_t call;                          /* as in an oriel_op */
 } oriel_custom;
 
 /* NULL: it is one of oriel's. */
@@ -44,7 +46,7 @@ enum { OP_NOBODY = -1, OP_EVERYBODY = -2 };
 oriel_status oriel_op_check(const oriel_group *group, int rank, const oriel_op *op);
 /* The same for a call on a stream: there a group may span machines. */
 oriel_status oriel_op_check_on(const oriel_group *group, int rank, const oriel_op *op);
-/* What all members must agree on, but for the mode: choose.h. `shape` is the way of an all_reduce,
+/* What all members must agree on, but for the mode: choose.h. `shape` is the via of an all_reduce,
  * the root of a broadcast, a hash of a permutation that does not depend on the order of its pairs,
  * the slices of ragged_all_to_all, or the identity of a kernel's call. */
 void oriel_op_describe(const oriel_group *group, const oriel_op *op, oriel_record *record_p);
@@ -56,7 +58,7 @@ enum op_extent { OP_NONE, OP_ONE, OP_EACH };
 
 typedef struct oriel_op_form {
     unsigned char send, recv; /* enum op_extent */
-    unsigned char reduces;
+    unsigned char reduces;    /* 1: elements are combined */
 } oriel_op_form;
 
 extern const oriel_op_form oriel_op_forms[ORIEL_KIND_COUNT];

@@ -1,5 +1,6 @@
 /* Process 1 is alive but never comes to a meeting of all processes: lonely where,
- * with where of destroy, barrier, window. Prints what the others are told. */
+ * with where of destroy, barrier, window; or is in an operation meanwhile: call. Prints what the
+ * others are told. */
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
@@ -16,9 +17,20 @@ static oriel_status meet(oriel_comm *comm, const char *where)
 {
     oriel_window *window = NULL;
 
-    if (strcmp(where, "barrier") == 0)
+    if (strcmp(where, "window") != 0)
         return oriel_comm_barrier(comm);
     return oriel_window_create(comm, 64, &window);
+}
+
+/* Waits for the others, who wait for it elsewhere. */
+static void call(oriel_comm *comm)
+{
+    float x = 1;
+
+    CHECK_IS(ORIEL_ERR_TIMEOUT,
+             oriel_all_reduce(oriel_comm_world(comm), 1, &x, &x, 1, ORIEL_F32, ORIEL_SUM));
+    printf("%s\n", oriel_last_error());
+    CHECK_OK(oriel_comm_destroy(comm));
 }
 
 int main(int argc, char **argv)
@@ -29,6 +41,11 @@ int main(int argc, char **argv)
     double begun = oriel_now();
     oriel_status st;
 
+    if (oriel_comm_process(comm) == 1 && strcmp(where, "call") == 0) {
+        call(comm);
+        resources_check(before, "at the end");
+        return 0;
+    }
     if (oriel_comm_process(comm) == 1) {
         poll(NULL, 0, 100000); /* until the test ends it */
         return 0;
@@ -37,6 +54,7 @@ int main(int argc, char **argv)
         st = oriel_comm_destroy(comm);
     } else {
         st = meet(comm, where);
+        printf("first %s\n", oriel_last_error());
         printf("then %s\n", oriel_status_name(oriel_comm_check(comm)));
         CHECK_OK(oriel_comm_destroy(comm));
     }

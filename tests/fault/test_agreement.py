@@ -62,3 +62,21 @@ def test_one_never_comes_to_a_meeting(where):
     finally:
         for process in processes:
             process.end()
+
+
+def test_one_is_elsewhere():
+    """Process 1 in an operation, the others in a meeting: nobody is told that it waits for itself,
+    and all hear the same."""
+    output = job.check(3, "lonely", "call")
+    here = re.findall(r"^first (.*)$", "\n".join(output.lines()), re.M)
+    (there,) = re.findall(
+        r"^all_reduce .* on rank 1 \(process 1\): (.*)$", "\n".join(output.lines(1)), re.M
+    )
+    assert len(here) == 2, output.text
+    for sentence in here:
+        assert sentence.removeprefix("this process was late: ") == there, output.text
+    assert re.search(
+        "process [02] was in a meeting of all processes .*, to which process 1 did not "
+        "come .* rank 1: it is in all_reduce #1",
+        there,
+    ) or re.search(r"rank [02] \(process [02]\) did not come", there), output.text

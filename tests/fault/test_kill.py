@@ -228,9 +228,30 @@ def test_stopped(victim, operation):
             process.end()
 
 
-@pytest.mark.parametrize("how", ["abandon", "exit", "flight", "eager", "barrier"])
+def test_kill_beside_a_stopped_one():
+    """The one that would see the death at once is stopped: the third looks, too."""
+    processes, _ = start_survivors(3, 1, 1, again="none")
+    try:
+        for process in processes:
+            process.wait_for_line("ready")
+        processes[0].child.send_signal(signal.SIGSTOP)
+        since = time.monotonic()
+        processes[1].child.send_signal(signal.SIGKILL)
+        names = ["rank 1 is missing", "process 1 (pid"]
+        check_survivor(processes[2], 2, 1, "all_reduce", since, "ORIEL_ERR_PEER", names)
+    finally:
+        for process in processes:
+            process.end()
+
+
+@pytest.mark.parametrize("how", ["abandon", "exit", "flight", "eager", "barrier", "finalize"])
 @pytest.mark.parametrize(
     "options", [{}, {"chunk": "1K", "staging": "256K"}], ids=["plain", "small"]
 )
 def test_one_leaves(how, options):
     job.check_told(job.check(3, "leaver", how, **options).text, 2, TOLD_WITHIN)
+
+
+def test_one_finalizes_early():
+    """Nobody needs it any more, so it waits for the others to come, however busy they are."""
+    job.check(3, "leaver", "early")

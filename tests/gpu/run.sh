@@ -65,20 +65,20 @@ c_part() {
     try kernel_2 "$build/tests/kernel" "$here/../.." 2
     try kernel_4 "$build/tests/kernel" "$here/../.." 4
     ORIEL_DIRECT=0 try kernel_staged_3 "$build/tests/kernel" "$here/../.." 3
-    try variants_2 "$build/tests/variants" 2 10000
-    try variants_4 "$build/tests/variants" 4 10000
-    ORIEL_GPU_CTAS=1024 try variants_grid_2 "$build/tests/variants" 2 0 grid
-    nccl_ring variants_nccl_2 "$build/tests/variants" 2 10000
-    nccl_ring variants_nccl_4 "$build/tests/variants" 4 10000
-    NCCL_ALGO=allreduce:tree nccl variants_nccl_tree_2 "$build/tests/variants" 2 0 sums
-    NCCL_ALGO=allreduce:tree nccl variants_nccl_tree_4 "$build/tests/variants" 4 0 sums
-    nccl variants_differ "$build/tests/variants_fail" differ
-    nccl variants_stuck "$build/tests/variants_fail" stuck
+    try vias_2 "$build/tests/vias" 2 10000
+    try vias_4 "$build/tests/vias" 4 10000
+    ORIEL_GPU_CTAS=1024 try vias_grid_2 "$build/tests/vias" 2 0 grid
+    nccl_ring vias_nccl_2 "$build/tests/vias" 2 10000
+    nccl_ring vias_nccl_4 "$build/tests/vias" 4 10000
+    NCCL_ALGO=allreduce:tree nccl vias_nccl_tree_2 "$build/tests/vias" 2 0 sums
+    NCCL_ALGO=allreduce:tree nccl vias_nccl_tree_4 "$build/tests/vias" 4 0 sums
+    nccl vias_differ "$build/tests/vias_fail" differ
+    nccl vias_stuck "$build/tests/vias_fail" stuck
     # A client that is killed can leave the server sick: each of these has its own.
     mps_start
     for n in 2 4; do
-        try "variants_mps_$n" "$build/oriel" run -n $n -- "$build/tests/variants" 1 10000
-        nccl_ring "variants_nccl_mps_$n" "$build/oriel" run -n $n -- "$build/tests/variants" 1 10000
+        try "vias_mps_$n" "$build/oriel" run -n $n -- "$build/tests/vias" 1 10000
+        nccl_ring "vias_nccl_mps_$n" "$build/oriel" run -n $n -- "$build/tests/vias" 1 10000
     done
     try mps_2 "$build/oriel" run -n 2 -- "$build/tests/ops" 1
     try mps_shared_2 "$build/oriel" run -n 2 -- "$build/tests/ops" 1 1
@@ -190,7 +190,7 @@ nccl_ring() {
 
 killed_via() {
     MUST="row context" WANT=137 nccl "mps_killed_$1" "$build/oriel" run --grace 20 -n 2 -- \
-        "$build/tests/variants_fail" killed "$1"
+        "$build/tests/vias_fail" killed "$1"
 }
 
 # Kernels of all ranks must run at the same time, so ranks are processes, which take turns:
@@ -249,16 +249,22 @@ jax_part() {
     XLA_FLAGS=--xla_gpu_graph_min_graph_size=1 jax jax_graphs_2 2 jax_replay.py
     ORIEL_DIRECT=0 jax jax_staged_2 2 jax_replay.py 40
     XLA_FLAGS=--xla_gpu_graph_min_graph_size=1 jax jax_renew_2 2 jax_renew.py
-    XLA_FLAGS=--xla_gpu_enable_command_buffer= jax jax_renew_uncaptured_2 2 jax_renew.py uncaptured
+    XLA_FLAGS=--xla_gpu_enable_command_buffer= jax jax_renew_uncaptured_2 2 jax_renew.py
+    XLA_FLAGS=--xla_gpu_graph_min_graph_size=1 jax jax_renew_moved_2 2 jax_renew.py moved
     jax jax_kernel_2 2 jax_kernel.py
     XLA_FLAGS=--xla_gpu_graph_min_graph_size=1 jax jax_kernel_graphs_2 2 jax_kernel.py right
     ORIEL_DIRECT=0 jax jax_kernel_staged_2 2 jax_kernel.py right
     ORIEL_GPU_ARENA=8M jax jax_kernel_no_room_2 2 jax_kernel.py right
     jax jax_op_2 2 jax_op.py
     XLA_FLAGS=--xla_gpu_graph_min_graph_size=1 jax jax_op_graphs_2 2 jax_op.py
-    XLA_FLAGS=--xla_gpu_graph_min_graph_size=1 jax jax_variants_graphs_2 2 jax_variants.py
+    XLA_FLAGS=--xla_gpu_graph_min_graph_size=1 jax jax_vias_graphs_2 2 jax_vias.py
     jax jax_trace_2 2 jax_trace.py "$out/trace"
     jax jax_nvtx_2 2 jax_trace.py "$out/trace_nvtx" nvtx
+    XLA_FLAGS=--xla_gpu_graph_min_graph_size=1 LIMIT=280 jax jax_calls_2 2 jax_calls.py 50
+    jax jax_calls_3 3 jax_calls.py 5
+    jax jax_calls_differ_2 2 jax_calls.py differ
+    jax jax_calls_ahead_2 2 jax_calls.py ahead
+    jax jax_calls_extra_2 2 jax_calls.py extra
     jax jax_fail_2 2 jax_fail.py
     jax jax_fail_3 3 jax_fail.py
     ORIEL_SYNC=1 jax jax_sync_2 2 jax_fail.py sync
@@ -301,8 +307,8 @@ nccl_jax_part() {
     jax_nccl nccl_jax_kernel_2 2 jax_kernel.py right
     jax_nccl nccl_jax_replay_2 2 jax_replay.py 40
     export NCCL_ALGO=allreduce:ring # see nccl_ring
-    jax_nccl nccl_jax_variants_2 2 jax_variants.py
-    XLA_FLAGS=--xla_gpu_graph_min_graph_size=1 jax_nccl nccl_jax_variants_graphs_2 2 jax_variants.py
+    jax_nccl nccl_jax_vias_2 2 jax_vias.py
+    XLA_FLAGS=--xla_gpu_graph_min_graph_size=1 jax_nccl nccl_jax_vias_graphs_2 2 jax_vias.py
     unset ORIEL_FABRIC NCCL_ALGO
     # As two machines.
     jax_span jax_span_2 jax_ops.py

@@ -12,10 +12,13 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 
 sys.path.append(str(Path(__file__).resolve().parent / "programs"))  # for cases.py
+sys.path.append(str(Path(__file__).resolve().parent / "errors" / "programs"))  # for renewals.py
 sys.path.append(str(ROOT / "tests" / "support"))  # for slurm.py
 if importlib.util.find_spec("oriel") is None:
     sys.path.insert(0, str(ROOT / "python"))
-os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
+# What takes time here is compiling. With full counts the code is what users get.
+QUICK = "" if os.environ.get("SOAK") else " --xla_backend_optimization_level=0"
+os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8" + QUICK
 os.environ["JAX_ENABLE_X64"] = "1"
 os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ.setdefault("XDG_CACHE_HOME", str(ROOT / "build" / "cache"))  # of kernels

@@ -22,6 +22,7 @@ from jax.sharding import PartitionSpec as P
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = Path(__file__).resolve().parent / "programs"
 SOAK = bool(os.environ.get("SOAK"))
+FLAGS = os.environ["XLA_FLAGS"]  # of conftest.py, for 8 devices
 
 
 def make_mesh(shape=(8,), names=("x",), order=None, kind=AxisType.Auto):
@@ -103,9 +104,9 @@ def environment(devices=None, **more):
     """A clean one: no thread counts, no launcher, and no options but those of the test."""
     env = {k: v for k, v in os.environ.items() if not k.startswith(FOREIGN)}
     env["JAX_PLATFORMS"] = "cpu"
-    env["PYTHONPATH"] = str(Path(oriel.__file__).parents[1])
+    env["PYTHONPATH"] = f"{Path(oriel.__file__).parents[1]}:{PROGRAMS}"
     if devices is not None:
-        env["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={devices}"
+        env["XLA_FLAGS"] = FLAGS.replace("=8", f"={devices}", 1)
     return env | more
 
 

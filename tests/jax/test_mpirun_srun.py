@@ -11,7 +11,7 @@ import slurm
 from support import PROGRAMS, environment, run, run_each
 
 # JAX's devices of all processes in one mesh, and each process's own.
-layouts = pytest.mark.parametrize("processes, kind", [(2, "oriel"), (4, "local")])
+layouts = pytest.mark.parametrize("processes, kind", [(2, "oriel"), (3, "local")])
 
 
 def assert_all_ok(processes, output):

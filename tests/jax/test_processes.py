@@ -25,10 +25,12 @@ def assert_all_ok(processes, result):
     return output, reports
 
 
-@pytest.mark.parametrize(
-    "processes, devices, kind",
-    [(8, 1, "oriel"), (4, 2, "oriel"), (3, 1, "local"), (2, 3, "local"), (2, 2, "jax")],
-)
+LAYOUTS = [(4, 1, "oriel"), (2, 2, "oriel"), (3, 1, "local"), (2, 3, "local"), (2, 2, "jax")]
+if SOAK:
+    LAYOUTS += [(8, 1, "oriel"), (4, 2, "oriel")]
+
+
+@pytest.mark.parametrize("processes, devices, kind", LAYOUTS)
 def test_layout(processes, devices, kind):
     address = [f"127.0.0.1:{free_port()}"] if kind == "jax" else []
     result = run_processes("layout.py", kind, *address, processes=processes, devices=devices)
@@ -39,7 +41,7 @@ def test_layout(processes, devices, kind):
 
 @pytest.mark.parametrize("processes, devices", [(8, 1), (4, 2)])
 def test_family(processes, devices, record_property):
-    number, seed = (40, 1) if SOAK else (6, 1)
+    number, seed = (40, 1) if SOAK else (3, 1)
     record_property("cases", number)
     record_property("seed", seed)
     result = run_processes("family.py", number, seed, processes=processes, devices=devices)

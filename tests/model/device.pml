@@ -1,6 +1,6 @@
 /* Calls on GPUs, as in src/ops/cuda/kernels/device.cuh, small.cuh, large.cuh and ragged.cuh: how
  * the kernels of a group meet, touch each other's buffers, fail and let go. One CTA for
- * each rank, since CTA k meets only CTAs k; way.pml has several.
+ * each rank, since CTA k meets only CTAs k; mode.pml has several.
  *
  * One step is one access to memory that others may change meanwhile; a poll is a blocking
  * guard, so "every surviving rank returns" is the absence of invalid end states. A

@@ -29,6 +29,9 @@
 #ifndef LARGE
 #define LARGE 0         /* bit s-1: operation s does not fit the lane, and meets in a cell */
 #endif
+#ifndef STAGED
+#define STAGED 0        /* bit s-1: a large operation s takes its cell once all have begun it */
+#endif
 #ifndef SHOWN
 #define SHOWN 0         /* bit s-1: operation s meets in the lane, and goes on in a cell */
 #endif

@@ -1,6 +1,7 @@
 /* For lane.pml: what the rank's thread can do for its operation x in a cell. A large one has
- * arrived in the lane with its record alone and has waited for nobody there; one that was shown
- * has met all members there, and reads their payloads (where their rows are) until its end.
+ * arrived in the lane with its record alone and has waited for nobody there; one that is staged
+ * waits there for all, and then for nobody in the cell; one that was shown has met all members
+ * there, and reads their payloads (where their rows are) until its end.
  *
  * What cells do is in cell.pml, and how data moves in staged.pml, pull.pml and direct.pml: here
  * one step moves it, and `finished` is all that matters. The cell compares records, too, but not
@@ -66,10 +67,14 @@ inline cell_finish()
     (OF_SOME(IS_UNLIKE, x) && KEEPS(WAIT_LOOKS_IN_LANE) &&                     \
      (state[x] == ENTERS || state[x] == INSIDE && cell[x].arrived < N))
 
+/* Nothing depends on where a staged one waits: all finish, or none. */
+#define MAY_ENTER(x) (!IS(STAGED, x) || OF_ALL(HAS_ARRIVED, x))
+#define HAVE_MET(x)  (cell[x].arrived == N || IS(STAGED, x))
+
 #define STEPS_IN_CELL(x)                                                       \
-    :: atomic { state[x] == ENTERS -> s = x; cell_arrive() };                  \
+    :: atomic { state[x] == ENTERS && MAY_ENTER(x) -> s = x; cell_arrive() };  \
        OUTCOME_OF_STEP                                                         \
-    :: atomic { state[x] == INSIDE && cell[x].arrived == N && !cell[x].revoked -> \
+    :: atomic { state[x] == INSIDE && HAVE_MET(x) && !cell[x].revoked ->       \
                 s = x; cell_compare() };                                       \
        OUTCOME_OF_STEP                                                         \
     :: atomic { state[x] == MOVES -> s = x; cell_finish() };                   \

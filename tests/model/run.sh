@@ -57,6 +57,7 @@ direct-late-three        | direct | -DDEADLINES=1 -DN=3 -DROUNDS=1 |
 direct-mismatch          | direct | -DMISMATCH=1 |
 direct-revoked           | direct | -DSTRANGER=1 |
 pool-half                | pool   | |
+pool-begun               | pool   | -DORDERED=1 |
 bell-wakes               | bell   | |
 bell-death               | bell   | -DDEATHS=1 |
 ring-three               | ring   | |
@@ -94,6 +95,15 @@ lane-large-history-three | lane   | -DALONE=1 -DLARGE=2 -DMISMATCH=1 -DN=3 -DOPS
 lane-large-history-late  | lane   | -DALONE=1 -DLARGE=2 -DMISMATCH=1 -DDEADLINES=1 |
 lane-large-history-death | lane   | -DALONE=1 -DLARGE=2 -DMISMATCH=1 -DDEATHS=1 -DOPS=2 |
 lane-large-revoked       | lane   | -DLARGE=2 -DSTRANGER=1 -DOPEN=2 -DD=1 |
+lane-staged              | lane   | -DLARGE=1 -DSTAGED=1 -DOPEN=2 |
+lane-staged-three        | lane   | -DLARGE=1 -DSTAGED=1 -DN=3 -DOPS=2 -DD=1 |
+lane-staged-late         | lane   | -DLARGE=2 -DSTAGED=2 -DDEADLINES=1 -DABSENT=1 -DOPEN=2 -DD=1 |
+lane-staged-late-three   | lane   | -DLARGE=1 -DSTAGED=1 -DDEADLINES=1 -DN=3 -DOPS=2 -DD=1 |
+lane-staged-death        | lane   | -DLARGE=2 -DSTAGED=2 -DDEATHS=1 -DD=1 |
+lane-staged-mismatch     | lane   | -DLARGE=1 -DSTAGED=1 -DMISMATCH=1 -DN=3 -DOPS=2 |
+lane-staged-or-alone     | lane   | -DLARGE=1 -DSTAGED=1 -DMISMATCH=1 -DINSTEAD=4 -DN=3 -DOPS=2 |
+lane-staged-history      | lane   | -DALONE=1 -DLARGE=2 -DSTAGED=2 -DMISMATCH=1 -DOPEN=2 |
+lane-staged-revoked      | lane   | -DLARGE=2 -DSTAGED=2 -DSTRANGER=1 -DOPEN=2 -DD=1 |
 lane-shown               | lane   | -DSHOWN=1 -DOPEN=2 -DD=1 |
 lane-shown-late          | lane   | -DSHOWN=1 -DDEADLINES=1 -DABSENT=1 -DOPEN=2 -DOPS=2 |
 lane-shown-death         | lane   | -DSHOWN=1 -DDEATHS=1 -DOPS=2 |
@@ -119,7 +129,7 @@ device-large-mismatch    | device | KINDS=2 MISMATCH=1 |
 device-large-revoked     | device | KINDS=2 STRANGER=1 DIRECT_ONLY=1 |
 device-ragged-late       | device | KINDS=3 DEADLINES=1 ABSENT=1 DIRECT_ONLY=1 |
 device-person-late       | device | KINDS=4 DEADLINES=1 DIRECT_ONLY=1 |
-way                      | way    | |
+mode                     | mode   | |
 registrar                | registrar | |
 registrar-graph          | registrar | GRAPH=1 |
 registrar-graph-other    | registrar | GRAPH=1 OTHER=1 |
@@ -129,6 +139,16 @@ appoint                  | appoint | |
 appoint-late             | appoint | DEADLINES=2 ABSENT=1 |
 appoint-off              | appoint | STRANGER=1 DEADLINES=2 ABSENT=1 |
 appoint-three            | appoint | -DN=3 -DCALLS=3 STRANGER=1 DEADLINES=1 ABSENT=1 |
+identity                 | identity | WORLDS=3 |
+identity-lacks           | identity | LACKS=1 |
+identity-raises          | identity | RAISES=1 |
+identity-threads         | identity | THREADS=1 WORLDS=1 |
+identity-one-program     | identity | THREADS=2 WORLDS=1 |
+identity-copies          | identity | COPIES=1 |
+identity-graph           | identity | GRAPH=1 EXECUTIONS=1 |
+identity-misses          | identity | MISSES=1 WORLDS=3 |
+identity-death           | identity | DEATHS=1 EXECUTIONS=1 |
+tags                     | tags   | |
 ROWS
     mutants eager <<'ROWS'
 REVOKE_CHECKS_COMMIT    | -DDEADLINES=1 | agreement
@@ -181,6 +201,7 @@ WAIT_POLLS_ABORT        | -DDEATHS=1 | return
 ROWS
     mutants pool <<'ROWS'
 HALF_IS_THE_OWNERS      | | return
+LAST_IS_FOR_BEGUN       | -DORDERED=1 | return
 ROWS
     mutants direct <<'ROWS'
 REVOKE_CHECKS_COMMIT    | -DDEADLINES=1 | agreement
@@ -276,13 +297,13 @@ TWO_SLOTS               | KINDS=1 | return
 WAIT_POLLS_ABORT        | KINDS=1 DEATHS=1 | return
 WAIT_HAS_DEADLINE       | KINDS=1 DEADLINES=1 ABSENT=1 | return
 ROWS
-    mutants way <<'ROWS'
+    mutants mode <<'ROWS'
 ONE_DECIDES_FOR_ALL     | | twice
 ONE_THREAD_LOOKS        | | twice
 THE_LAST_RESETS         | | twice
 COUNTED_AFTER_TAKING    | | twice
 ROWS
-    mutants way-repeatable way ' TWICE=1' <<'ROWS'
+    mutants mode-repeatable mode ' TWICE=1' <<'ROWS'
 ONE_DECIDES_FOR_ALL     | | left-out
 ROWS
     mutants registrar <<'ROWS'
@@ -313,6 +334,34 @@ CALL_COMES_LAST         | | return
 WAIT_HAS_DEADLINE       | DEADLINES=2 ABSENT=1 | return
 WAIT_POLLS_OFF          | STRANGER=1 ABSENT=1 | return
 ROWS
+    mutants identity <<'ROWS'
+COUNTED_IN_THE_WORLD    | | deadline
+COUNTS_ARE_RENEWED      | RAISES=1 | deadline
+NAMED_BY_PLACE          | | deadline
+MODULE_IS_IN_THE_NAME   | THREADS=1 WORLDS=1 | reason
+COPIES_ARE_NAMED        | | other-call
+COPIES_ARE_REFUSED      | COPIES=1 | other-call
+DIGEST_IS_COMPARED      | LACKS=1 | other-call
+DIGEST_OF_THE_WHOLE     | LACKS=1 | other-call
+RUNS_ARE_IN_ORDER       | THREADS=2 WORLDS=1 | swapped
+RUN_AND_COUNT_ARE_ONE   | THREADS=2 WORLDS=1 | swapped
+WAIT_LOOKS_AT_CALLS     | LACKS=1 | deadline
+WAIT_LOOKS_AT_THE_GONE  | RAISES=1 | deadline
+GRAPH_IS_COMPARED       | GRAPH=1 EXECUTIONS=1 | graph
+FRAMES_END_WITH_A_WORLD | GRAPH=1 EXECUTIONS=1 | graph
+NUMBER_IS_THE_STORES    | MISSES=1 | deadline
+DEATH_ENDS_THE_ROUND    | DEATHS=1 EXECUTIONS=1 | deadline
+ROWS
+    mutants identity-death identity ' DEATHS=1 EXECUTIONS=1' <<'ROWS'
+COUNTS_ARE_RENEWED      | | deadline
+NUMBER_IS_THE_STORES    | | deadline
+ROWS
+    mutants tags <<'ROWS'
+ORDERED_WITHIN_A_TAG    | | other-call
+COUNTED_BY_TAG          | | other-call
+COMPARED_ALONE          | | reason
+TRANSPOSES_HAVE_THEIR_TAG | | reason
+ROWS
 }
 
 # Minutes, all together.
@@ -331,10 +380,19 @@ device-mixed-revoked     | device | STRANGER=1 |
 device-small-three       | device | -DN=3 KINDS=1 DEADLINES=1 ABSENT=1 |
 device-small-three-calls | device | -DCALLS=3 KINDS=1 DEADLINES=2 |
 device-large-three       | device | -DN=3 -DCALLS=1 KINDS=2 DEADLINES=1 DIRECT_ONLY=1 |
-way-both                 | way    | BOTH=1 |
-way-more-pieces          | way    | -DPIECES=8 |
+mode-both                | mode   | BOTH=1 |
+mode-more-pieces         | mode   | -DPIECES=8 |
 registrar-remaps         | registrar | GRAPH=1 REMAPS=2 |
 registrar-remaps-other   | registrar | GRAPH=1 OTHER=1 REMAPS=2 |
+identity-lacks-worlds    | identity | LACKS=1 WORLDS=3 |
+identity-raises-worlds   | identity | RAISES=1 WORLDS=3 |
+identity-death-worlds    | identity | DEATHS=1 WORLDS=3 EXECUTIONS=1 |
+identity-three-threads   | identity | -DN=3 THREADS=2 WORLDS=1 EXECUTIONS=1 |
+identity-death-lacks     | identity | DEATHS=1 LACKS=1 EXECUTIONS=1 |
+identity-three           | identity | -DN=3 |
+identity-three-lacks     | identity | -DN=3 LACKS=1 EXECUTIONS=1 |
+identity-three-raises    | identity | -DN=3 RAISES=1 EXECUTIONS=1 |
+identity-three-misses    | identity | -DN=3 MISSES=1 WORLDS=3 EXECUTIONS=1 |
 ROWS
 }
 
@@ -360,6 +418,11 @@ message_of() {
     touch) echo 'assertion violated.*(buffer|g_wrong|imported)' ;;
     twice) echo 'assertion violated.*wrote.*==\(call-1' ;;
     left-out) echo 'assertion violated.*wrote.*>=call' ;;
+    other-call) echo 'assertion violated.*(wrong|other)' ;;
+    swapped) echo 'assertion violated.*swapped' ;;
+    graph) echo 'assertion violated.*captured' ;;
+    reason) echo 'assertion violated.*(trouble|record\[cell\])' ;;
+    deadline) echo 'assertion violated.*at_the_deadline' ;;
     leak) echo 'assertion violated.*sleepers' ;;
     return) echo 'invalid end state' ;;
     esac
@@ -423,7 +486,7 @@ ROW
     verdict=$?
     if [ "$only" = 1 ] && ls ./*.trail >/dev/null 2>&1; then
         # shellcheck disable=SC2086
-        env $settings "$place/pan" -r
+        env $settings timeout 200 "$place/pan" -r
     fi
     cd "$work" && rm -rf "$name.run"
     return $verdict

@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -292,14 +293,19 @@ def test_process_0_is_there_twice():
 # ---- other users -----------------------------------------------------------------------
 
 
+@pytest.fixture
+def open_folder():
+    """One that other users may read; pytest's own are closed again by its next session."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+
+
 @needs_root
-def test_another_user_cannot_join(tmp_path):
+def test_another_user_cannot_join(open_folder):
     """It looks under its own name; sent to the right one, it is refused by its uid."""
-    program = tmp_path / "by_hand"
+    program = open_folder / "by_hand"
     shutil.copy(job.program("by_hand"), program)
-    for folder in (tmp_path, *tmp_path.parents):
-        if folder.owner() == "root" and folder.is_relative_to("/tmp/") and folder != Path("/tmp"):
-            folder.chmod(0o755)
     number = fresh_job()
     name = name_of(number)
     first = srun(2, number, ids=[0])

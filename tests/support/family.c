@@ -32,15 +32,11 @@ static int in_place(const family_flight *f)
 static void fill_block(const family_call *call, int rank, int block, unsigned char *out,
                        size_t bytes)
 {
-    if (reduces(call)) {
+    if (reduces(call))
         values_fill(out, call->count, call->dtype, call->op, rank,
                     call->seed + 1000 * (unsigned)block);
-        return;
-    }
-    for (size_t i = 0; i < bytes; i += 8) {
-        uint64_t word = values_mix(call->seed + 8 * i, (uint64_t)rank * 65536 + (uint64_t)block);
-        memcpy(out + i, &word, bytes - i < 8 ? bytes - i : 8);
-    }
+    else
+        values_fill_bytes(out, bytes, (uint64_t)rank * 65536 + (uint64_t)block, call->seed);
 }
 
 static int root_of(const family_call *call, int n)
@@ -93,20 +89,23 @@ static int64_t rows_between(const family_call *call, int from, int to, int k)
     return h % 4 == 0 ? 0 : (int64_t)(h / 4 % (most + 1));
 }
 
-/* Slices lie one after the other with a row now and then that belongs to none; `by`
- * selects what the sender has for all, or what the receiver gets from all. Returns
- * where slice k of `other` begins, or the end. */
-static int64_t offset_in(const family_flight *f, int member, int sending, int other, int k)
+/* Slices lie one after the other with a row now and then that belongs to none. */
+static int64_t gap_before(const family_call *call, int member, int k)
+{
+    return (call->seed + (unsigned)(member + k)) % 3 == 0;
+}
+
+/* Where each slice begins of what `member` sends to all, or receives from all. Returns the end. */
+static int64_t lay_out(const family_flight *f, int member, int sending, int64_t *offsets)
 {
     int64_t at = 0;
 
     for (int m = 0; m < f->n; m++) {
-        for (int s = 0; s < f->call.slices; s++) {
-            at += (int64_t)((f->call.seed + (unsigned)(m + s)) % 3 == 0);
-            if (m == other && s == k)
-                return at;
-            at += sending ? rows_between(&f->call, member, m, s)
-                          : rows_between(&f->call, m, member, s);
+        for (int k = 0; k < f->call.slices; k++) {
+            at += gap_before(&f->call, m, k);
+            *offsets++ = at;
+            at += sending ? rows_between(&f->call, member, m, k)
+                          : rows_between(&f->call, m, member, k);
         }
     }
     return at;
@@ -116,23 +115,28 @@ static void make_ragged(family_flight *f)
 {
     size_t slices = (size_t)f->call.slices;
     size_t count = (size_t)f->n * slices;
-    int64_t *a = f->arrays = calloc(4 * count, sizeof *a);
+    int64_t *a = f->arrays = calloc(5 * count, sizeof *a);
+    int64_t *theirs = a + 4 * count;
+    int64_t sent, received;
 
     CHECK(a != NULL, "%zu slices", count);
-    for (size_t i = 0; i < count; i++) {
-        int m = (int)(i / slices);
-        int k = (int)(i % slices);
+    sent = lay_out(f, f->index, 1, a);
+    for (int m = 0; m < f->n; m++) {
+        size_t first = (size_t)m * slices;
 
-        a[i] = offset_in(f, f->index, 1, m, k);
-        a[count + i] = rows_between(&f->call, f->index, m, k);
-        a[2 * count + i] = offset_in(f, m, 0, f->index, k);
-        a[3 * count + i] = rows_between(&f->call, m, f->index, k);
+        lay_out(f, m, 0, theirs);
+        memcpy(a + 2 * count + first, theirs + (size_t)f->index * slices, slices * sizeof *a);
+        for (size_t k = 0; k < slices; k++) {
+            a[count + first + k] = rows_between(&f->call, f->index, m, (int)k);
+            a[3 * count + first + k] = rows_between(&f->call, m, f->index, (int)k);
+        }
     }
+    received = lay_out(f, f->index, 0, theirs);
     f->ragged = (oriel_ragged){
         .struct_size = sizeof f->ragged,
         .row = f->call.row,
-        .send_rows = (size_t)offset_in(f, f->index, 1, f->n, 0),
-        .recv_rows = (size_t)offset_in(f, f->index, 0, f->n, 0),
+        .send_rows = (size_t)sent,
+        .recv_rows = (size_t)received,
         .slices = f->call.slices,
         .input_offsets = a,
         .send_sizes = a + count,
@@ -149,10 +153,11 @@ static void fill_ragged(const family_flight *f, int sending, unsigned char *out)
         for (int k = 0; k < f->call.slices; k++) {
             int from = sending ? f->index : m;
             int to = sending ? m : f->index;
+            size_t bytes = (size_t)rows_between(&f->call, from, to, k) * row;
 
-            fill_block(&f->call, f->group->ranks[from], to * f->call.slices + k,
-                       out + (size_t)offset_in(f, f->index, sending, m, k) * row,
-                       (size_t)rows_between(&f->call, from, to, k) * row);
+            out += (size_t)gap_before(&f->call, m, k) * row;
+            fill_block(&f->call, f->group->ranks[from], to * f->call.slices + k, out, bytes);
+            out += bytes;
         }
     }
 }

@@ -129,7 +129,16 @@ def check(processes, name, *arguments, **keywords):
 class Process:
     """One process of a job that is started by hand; `env`: variables that are no options."""
 
-    def __init__(self, name, *arguments, prefix=(), one_core=False, env=None, **options):
+    def __init__(
+        self,
+        name,
+        *arguments,
+        prefix=(),
+        one_core=False,
+        env=None,
+        stdin=subprocess.DEVNULL,
+        **options,
+    ):
         more = {name: str(value) for name, value in (env or {}).items()}
         self.out = tempfile.TemporaryFile("w+", errors="replace")
         self.child = subprocess.Popen(
@@ -137,7 +146,7 @@ class Process:
             env=environment(**options) | more,
             stdout=self.out,
             stderr=self.out,
-            stdin=subprocess.DEVNULL,
+            stdin=stdin,
             start_new_session=True,
             preexec_fn=bind_to_one_core if one_core else None,
         )

@@ -11,7 +11,7 @@ oriel_status launch_kernel(const launch *how, int rank, const oriel_kernel *kern
                            const int64_t *values, int num_values)
 {
     oriel_group *world = oriel_comm_world(how->comm);
-    oriel_key key = {.group = world->hash, .run = 1, .site = 1, .count = how->count};
+    oriel_key key = {.group = world->hash, .site = 1, .count = how->count};
     oriel_op op = {.kind = ORIEL_KIND_KERNEL};
     oriel_request request;
     oriel_status st = oriel_kernel_call_create(kernel, how->crew, world->n, operands, results,

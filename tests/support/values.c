@@ -6,8 +6,8 @@
 #include "support/check.h"
 
 enum { GUARD = 192, GUARD_BYTE = 0xa5, FRESH_BYTE = 0x5a, LINE = 64 };
-/* Values repeat after so many elements: a prime, so that no slip by a slot, a
- * chunk or a slice looks right. */
+/* Values repeat after so many elements, bytes after so many words: a prime, so that no slip by
+ * a slot, a chunk or a slice looks right. */
 enum { PERIOD = 509 };
 
 struct number {
@@ -141,14 +141,29 @@ static void reference(oriel_dtype dtype, oriel_redop op, const int *ids, int n, 
     }
 }
 
+/* Goes on as it begins. */
+static void repeat(unsigned char *out, size_t period, size_t bytes)
+{
+    for (size_t i = period; i < bytes; i += period)
+        memcpy(out + i, out, bytes - i < period ? bytes - i : period);
+}
+
 void values_fill(void *out, size_t count, oriel_dtype dtype, oriel_redop op, int id, unsigned seed)
 {
     size_t size = oriel_dtype_size(dtype);
-    unsigned char *to = out;
 
-    reference(dtype, op, &id, 1, seed, count, to);
-    for (size_t i = PERIOD; i < count; i += PERIOD)
-        memcpy(to + i * size, to, (count - i < PERIOD ? count - i : PERIOD) * size);
+    reference(dtype, op, &id, 1, seed, count, out);
+    repeat(out, PERIOD * size, count * size);
+}
+
+void values_fill_bytes(void *out, size_t bytes, uint64_t id, unsigned seed)
+{
+    for (size_t i = 0; i < bytes && i < PERIOD * 8; i += 8) {
+        uint64_t word = values_mix(seed + 8 * i, id);
+
+        memcpy((unsigned char *)out + i, &word, bytes - i < 8 ? bytes - i : 8);
+    }
+    repeat(out, PERIOD * 8, bytes);
 }
 
 /* A product of complex numbers may have a negative zero. */

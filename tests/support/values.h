@@ -8,6 +8,8 @@
 
 /* What member `id` sends. */
 void values_fill(void *out, size_t count, oriel_dtype dtype, oriel_redop op, int id, unsigned seed);
+/* The same for operations that only move bytes. */
+void values_fill_bytes(void *out, size_t bytes, uint64_t id, unsigned seed);
 /* The first element that is not the reduction of what the members sent; -1: all are. */
 long values_wrong(const void *got, size_t count, oriel_dtype dtype, oriel_redop op, const int *ids,
                   int n, unsigned seed);

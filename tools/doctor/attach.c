@@ -54,8 +54,8 @@ static uid_t owner_of(pid_t pid)
 }
 
 struct relation {
-    pid_t pid;
-    pid_t parent;
+    pid_t pid;    /* a process */
+    pid_t parent; /* the one that started it */
 };
 
 /* All processes; the caller frees the list. */

@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <sys/types.h>
 
-#include "fabric/nccl/facts.h"
+#include "doctor/facts.h"
 
 enum oriel_finding_status {
     ORIEL_FINDING_OK,
@@ -16,24 +16,24 @@ enum oriel_finding_status {
 };
 
 typedef struct oriel_finding {
-    char name[32];
-    enum oriel_finding_status status;
-    char what[320];
-    const char *why;  /* what it means; "" when there is nothing to say */
-    const char *mend; /* "" when there is nothing to mend */
+    char name[32];                    /* of what was tried */
+    enum oriel_finding_status status; /* how it went */
+    char what[320];                   /* one sentence: what was found */
+    const char *why;                  /* what it means; "" when there is nothing to say */
+    const char *mend;                 /* "" when there is nothing to mend */
 } oriel_finding;
 
 /* What there is for GPUs. */
 typedef struct oriel_gpu_report {
-    oriel_cuda_facts cuda;
-    oriel_nccl_facts nccl;
+    oriel_cuda_facts cuda; /* the driver, its GPUs and NVRTC */
+    oriel_nccl_facts nccl; /* the library and what it can do */
 } oriel_gpu_report;
 
 enum { ORIEL_FINDINGS_MAX = 96 };
 typedef struct oriel_report {
-    oriel_finding findings[ORIEL_FINDINGS_MAX];
-    int count;
-    oriel_gpu_report gpus;
+    oriel_finding findings[ORIEL_FINDINGS_MAX]; /* in the order in which they are printed */
+    int count;                                  /* so many of them */
+    oriel_gpu_report gpus;                      /* for --json */
 } oriel_report;
 
 /* `why` and `mend` must outlive the report. */
@@ -51,8 +51,8 @@ void oriel_probe_system(oriel_report *report);  /* the calls oriel stands on, tr
 void oriel_probe_oriel(oriel_report *report);   /* options, fabric, store */
 /* Libraries inside the Python wheels that NVIDIA makes; "": there are none. */
 typedef struct oriel_wheels {
-    char nvrtc[FACTS_PATH];
-    char nccl[FACTS_PATH];
+    char nvrtc[FACTS_PATH]; /* the library's path */
+    char nccl[FACTS_PATH];  /* the library's path */
 } oriel_wheels;
 void oriel_probe_python(oriel_report *report, oriel_wheels *wheels_p);
 void oriel_probe_gpus(oriel_report *report, const oriel_wheels *wheels);

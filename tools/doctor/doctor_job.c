@@ -1,5 +1,5 @@
-/* `oriel doctor --job PID`: what every rank of a running job is doing, and who
- * holds up the others. */
+/* `oriel doctor --job PID`: what every rank of a running job is doing, and which
+ * hold up the others. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,21 +29,21 @@ static const char *const state_names[ORIEL_PROCESS_STATE_COUNT] = {
 
 /* What a rank is in, or was in last. */
 struct rank_view {
-    oriel_process_view process;
-    int number; /* of the process */
-    enum doing doing;
-    const char *operation;
-    unsigned long long sequence;
-    unsigned long long bytes;
-    double seconds; /* in it, or since its end */
-    int waits_for;  /* rank, -1: nobody */
-    int in_flight;  /* calls of this rank that have not ended */
-    int moves;      /* has begun another call within the last moment */
+    oriel_process_view process;  /* that the rank is of */
+    int number;                  /* of the process */
+    enum doing doing;            /* what the rest is about */
+    const char *operation;       /* its name */
+    unsigned long long sequence; /* of the call, as the rank counts */
+    unsigned long long bytes;    /* as in its trace */
+    double seconds;              /* in it, or since its end */
+    int waits_for;               /* rank, -1: nobody */
+    int in_flight;               /* calls of this rank that have not ended */
+    int moves;                   /* has begun another call within the last moment */
 };
 
 struct job_view {
-    int n;
-    struct rank_view *ranks;
+    int n;                   /* ranks of the comm */
+    struct rank_view *ranks; /* by rank */
     char failure[HEAP_TEXT]; /* what revoked the comm; "": nothing */
 };
 
@@ -145,7 +145,7 @@ static int job_view_take(const oriel_comm_view *comm, struct job_view *view_p)
     return 0;
 }
 
-/* ---- who holds up whom ----------------------------------------------------------- */
+/* ---- which rank holds up others ----------------------------------------------------------- */
 
 /* A rank that is stopped or gone waits for nobody, whatever it noted down before;
  * one that makes call after call waits now and then, but not for long. */
@@ -167,8 +167,8 @@ static int culprit_of(const struct job_view *job, int rank)
 }
 
 struct text {
-    char bytes[SENTENCE];
-    size_t used;
+    char bytes[SENTENCE]; /* always ends with a zero byte */
+    size_t used;          /* bytes before that */
 };
 
 __attribute__((format(printf, 2, 3))) static void add(struct text *text, const char *fmt, ...)
@@ -254,7 +254,7 @@ static double longest_wait(const struct job_view *job, const int *culprits, int 
     return longest;
 }
 
-/* One sentence about `culprit` and those who wait for it; 0 where there is none. */
+/* One sentence about `culprit` and those that wait for it; 0 where there is none. */
 static int describe_culprit(const struct job_view *job, const int *culprits, int culprit,
                             struct text *text)
 {

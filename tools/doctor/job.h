@@ -11,12 +11,12 @@
 #include "run/spawn.h"
 
 typedef struct oriel_job_params {
-    int count;
-    double timeout_s; /* 0: none */
-    double grace_s;
-    const char *log_dir; /* NULL: none */
-    int tag;
-    char **argv;
+    int count;             /* processes */
+    double timeout_s;      /* 0: none */
+    double grace_s;        /* seconds that the others have after a failure */
+    const char *log_dir;   /* NULL: none */
+    int tag;               /* lines begin with the process */
+    char **argv;           /* the program and its arguments */
     const char *host_list; /* NULL: this machine */
     const char *shell;     /* NULL: ssh */
     oriel_hosts *hosts;    /* of the list */
@@ -34,36 +34,36 @@ enum oriel_job_phase {
 };
 
 typedef struct oriel_process {
-    int ended; /* not collected before the end of the job: its id names a group */
-    oriel_log_file log;
-    oriel_relay relays[2];
+    int ended;             /* not collected before the end of the job: its id names a group */
+    oriel_log_file log;    /* of its output */
+    oriel_relay relays[2]; /* of its stdout and its stderr */
 } oriel_process;
 
 typedef struct oriel_job {
-    const oriel_job_params *params;
-    oriel_keeper keeper; /* its table holds the process ids */
-    oriel_process *processes;
-    oriel_sink sinks[2]; /* stdout, stderr */
-    struct pollfd *polls;
-    int signals; /* signalfd */
-    int live;
+    const oriel_job_params *params; /* what was asked for */
+    oriel_keeper keeper;            /* its table holds the process ids */
+    oriel_process *processes;       /* by number */
+    oriel_sink sinks[2];            /* stdout, stderr */
+    struct pollfd *polls;           /* of the loop */
+    int signals;                    /* signalfd */
+    int live;                       /* processes that have not ended */
 
-    enum oriel_job_phase phase;
-    double deadline;   /* of the phase */
-    double limit;      /* of the whole run, 0: none */
-    double next_sweep; /* for strays, once the processes have ended */
-    double stray_term; /* when strays get SIGTERM; 0: none seen yet */
-    int kill_next;     /* after the grace comes SIGKILL, not SIGTERM */
-    int interrupts;
-    int hurry; /* stopped from outside: the output's reader gets little time */
-    int gone;  /* no process is left, only output */
-    int over;
-    int code; /* of the first failure, 0: none */
+    enum oriel_job_phase phase; /* how far it is */
+    double deadline;            /* of the phase */
+    double limit;               /* of the whole run, 0: none */
+    double next_sweep;          /* for strays, once the processes have ended */
+    double stray_term;          /* when strays get SIGTERM; 0: none seen yet */
+    int kill_next;              /* after the grace comes SIGKILL, not SIGTERM */
+    int interrupts;             /* of SIGINT: the second one kills */
+    int hurry;                  /* stopped from outside: the output's reader gets little time */
+    int gone;                   /* no process is left, only output */
+    int over;                   /* the loop ends */
+    int code;                   /* of the first failure, 0: none */
 
-    const char *store; /* where a process says that it is the first to fail */
-    const char *secret;
-    int first;           /* who did; -1: nobody, or nobody has asked yet */
-    int held;            /* who ended before it, and is not the cause then; -1: nobody */
+    const char *store;   /* where a process says that it is the first to fail */
+    const char *secret;  /* of the store */
+    int first;           /* the process that did; -1: none, or nobody has asked yet */
+    int held;            /* one that ended before it, and is not the cause then; -1: none */
     siginfo_t held_info; /* how */
 } oriel_job;
 

@@ -9,6 +9,7 @@
 
 #include "base/config.h"
 #include "base/sys.h"
+#include "core/start/fabrics.h"
 #include "doctor/doctor.h"
 #include "oriel/oriel.h"
 
@@ -241,8 +242,8 @@ static void judge_nccl(oriel_report *report, const oriel_gpu_report *gpus)
 static void judge_nccl_fabric(oriel_report *report, const oriel_nccl_facts *nccl)
 {
     const struct {
-        int here;
-        const char *text;
+        int here;         /* this version has it */
+        const char *text; /* what it is, and since when */
     } features[] = {{nccl->shares_gpu, "ranks that share a GPU (2.30)"},
                     {nccl->sizes_differ, "buffers of sizes that differ between ranks (2.30)"},
                     {nccl->bounded_barrier, "barriers with a deadline (2.30)"},
@@ -297,11 +298,11 @@ static void list_options(char *text, size_t len)
 static void judge_path(oriel_report *report, const oriel_cuda_facts *facts)
 {
     const oriel_gpu_facts *gpu = &facts->gpus[0];
-    const char *fabric =
-        strcmp(oriel_config_string(ORIEL_OPT_FABRIC), "nccl") == 0 ? "nccl" : "cuda";
+    const oriel_device_fabric *fabric = oriel_device_fabrics[0];
     char options[160];
 
     list_options(options, sizeof(options));
+    oriel_device_fabric_choose(1, &fabric);
     if (!gpu->vmm || !gpu->fds || gpu->arch < OLDEST_ARCH)
         oriel_report_add(report, "fabric on GPUs", ORIEL_FINDING_WARN,
                          "it needs sm_80 or later, virtual memory and POSIX descriptors",
@@ -309,8 +310,8 @@ static void judge_path(oriel_report *report, const oriel_cuda_facts *facts)
     else if (oriel_config_number(ORIEL_OPT_DIRECT) == 0)
         oriel_report_add(report, "fabric on GPUs", ORIEL_FINDING_WARN,
                          "ORIEL_DIRECT=0 forbids the direct path", "unset ORIEL_DIRECT",
-                         "%s is chosen, staged: data passes through oriel's memory; %s", fabric,
-                         options);
+                         "%s is chosen, staged: data passes through oriel's memory; %s",
+                         fabric->name, options);
     else
         oriel_report_add(report, "fabric on GPUs", ORIEL_FINDING_OK,
                          "buffers that others cannot map, and new ones until all have mapped them, "
@@ -318,7 +319,7 @@ static void judge_path(oriel_report *report, const oriel_cuda_facts *facts)
                          "",
                          "%s is chosen, direct: kernels load and store the buffers of other "
                          "ranks; %s",
-                         fabric, options);
+                         fabric->name, options);
 }
 
 static void judge(oriel_report *report, const oriel_gpu_report *gpus)

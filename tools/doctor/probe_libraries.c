@@ -7,9 +7,9 @@
 #include "doctor/doctor.h"
 
 static const struct library {
-    const char *name;
-    const char *file;
-    const char *why;
+    const char *name; /* for the finding */
+    const char *file; /* as dlopen takes it */
+    const char *why;  /* what it would be good for */
 } libraries[] = {
     {.name = "UCX",
      .file = "libucp.so.0",

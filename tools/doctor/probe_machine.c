@@ -1,3 +1,5 @@
+/* The machine as such: kernel, cores, memory, files, compiler and /proc, as a process may use them.
+ */
 #include <limits.h>
 #include <math.h>
 #include <stdio.h>

@@ -8,9 +8,9 @@
 /* A controller's folder, version 2 or 1; a process in a container sees the
  * host's path and has to go up until a folder is there. */
 struct place {
-    char root[64];
-    char path[PATH_MAX];
-    int version;
+    char root[64];       /* where the controller is mounted */
+    char path[PATH_MAX]; /* of the folder below that; "": the root */
+    int version;         /* of cgroups */
 };
 
 int oriel_file_line(const char *path, char *line, int bytes)

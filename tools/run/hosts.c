@@ -109,9 +109,9 @@ char **oriel_hosts_argv(oriel_hosts *hosts, int i)
 }
 
 struct script {
-    char *at;
-    size_t used;
-    int full;
+    char *at;    /* HOSTS_SCRIPT_MAX bytes */
+    size_t used; /* of them, without the zero byte */
+    int full;    /* something did not fit */
 };
 
 static void put(struct script *script, const char *text)

@@ -9,18 +9,18 @@
 enum { HOSTS_MAX = 1024, HOSTS_SHELL_MAX = 32, HOSTS_SCRIPT_MAX = 60 << 10 };
 
 typedef struct oriel_host {
-    const char *name;
-    int count;
+    const char *name; /* as the shell's command takes it */
+    int count;        /* processes there */
 } oriel_host;
 
 typedef struct oriel_hosts {
-    char *text; /* the names point into it */
-    oriel_host hosts[HOSTS_MAX];
-    int n;
-    int count;                    /* processes in all */
-    char *shell;                  /* words point into it */
-    char *words[HOSTS_SHELL_MAX]; /* the command that runs a shell on a host, without the host */
-    int num_words;
+    char *text;                      /* the names point into it */
+    oriel_host hosts[HOSTS_MAX];     /* in the order of the list */
+    int n;                           /* so many of them */
+    int count;                       /* processes in all */
+    char *shell;                     /* words point into it */
+    char *words[HOSTS_SHELL_MAX];    /* the command that runs a shell on a host, without the host */
+    int num_words;                   /* so many of them */
     char *argv[HOSTS_SHELL_MAX + 3]; /* of the last process asked for */
 } oriel_hosts;
 

@@ -8,10 +8,10 @@
 #include <sys/types.h>
 
 typedef struct oriel_keeper {
-    pid_t pid;
+    pid_t pid;              /* of the keeper */
     int wire;               /* its end tells the keeper that we are gone */
     volatile pid_t *groups; /* shared with the keeper; 0: nothing to kill */
-    int count;
+    int count;              /* length of `groups` */
 } oriel_keeper;
 
 /* Call before any other thread exists. Returns -1 with errno set. */

@@ -1,3 +1,4 @@
+/* `oriel run`: its arguments, and the store that the processes meet in. */
 #include "tool.h"
 
 #include <errno.h>

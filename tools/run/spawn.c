@@ -213,7 +213,7 @@ pid_t oriel_spawn(oriel_spawner *spawner, int process_id, int out, int err, int 
     close(report[1]);
     if (pid > 0) {
         *forked_p = 1;
-        setpgid(pid, pid); /* the child does it too: whoever comes first */
+        setpgid(pid, pid); /* the child does it too: either may come first */
         error = exec_error(report[0]);
     }
     close(report[0]);

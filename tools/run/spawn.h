@@ -12,23 +12,23 @@
 
 /* What `oriel run` changes for itself and its children must not inherit. */
 typedef struct oriel_inherited {
-    sigset_t mask;
-    struct sigaction on_pipe;
-    struct rlimit files;
+    sigset_t mask;            /* signals that are blocked */
+    struct sigaction on_pipe; /* what SIGPIPE does */
+    struct rlimit files;      /* how many it may have open */
 } oriel_inherited;
 
 void oriel_inherited_save(oriel_inherited *inherited_p);
 
 typedef struct oriel_spawner {
-    char **argv;
-    const oriel_inherited *inherited;
-    char **env;
-    char *texts[4]; /* the job's variables, in `env` too; the first differs by process */
-    int null;
+    char **argv;                      /* the program and its arguments */
+    const oriel_inherited *inherited; /* what children get back */
+    char **env;                       /* of a child; NULL ends it */
+    char *texts[4];     /* the job's variables, in `env` too; the first differs by process */
+    int null;           /* /dev/null */
     oriel_hosts *hosts; /* NULL: processes run here */
     char *script;       /* what a shell on a host is told */
     int *inputs;        /* of the shells: when they are closed the processes end; -1: none */
-    int count;
+    int count;          /* of `inputs` */
 } oriel_spawner;
 
 /* `hosts` may be NULL. Returns -1 with errno set. */

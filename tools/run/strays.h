@@ -7,8 +7,8 @@
 
 typedef struct oriel_family {
     const volatile pid_t *groups; /* the started processes; each leads a group */
-    int count;
-    pid_t keeper; /* a child of ours that is no stray */
+    int count;                    /* length of `groups` */
+    pid_t keeper;                 /* a child of ours that is no stray */
 } oriel_family;
 
 /* Collects orphans that have ended, sends `signal` (0: none) to the strays that

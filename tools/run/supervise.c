@@ -1,3 +1,4 @@
+/* The loop of a job (doctor/job.h): ends, signals, deadlines, output, and what is left behind. */
 #include "doctor/job.h"
 
 #include <errno.h>

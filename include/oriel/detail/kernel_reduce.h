@@ -133,10 +133,10 @@ template <class A, class W> ORIEL_FN A oriel_combine(A a, A b, int op)
 /* One of `size` sources and of the targets `first` to `last` for each rank: so far into each
  * rank's buffer. */
 struct oriel_reduction {
-    void *const *from;
-    void *const *to;
-    uint64_t from_at, to_at;
-    int size, first, last, op;
+    void *const *from;         /* [size]: the sources' buffers */
+    void *const *to;           /* [size]: the targets' buffers */
+    uint64_t from_at, to_at;   /* bytes into them */
+    int size, first, last, op; /* see above; op: ORIEL_OP_... */
 };
 
 template <class T> union oriel_pack {

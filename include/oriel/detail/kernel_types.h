@@ -35,26 +35,30 @@ enum { ORIEL_SHARED = 16 };
 /* Of one rank, in memory that all can reach. The number of barriers that each rank has
  * entered follows: see oriel_arrivals. All 0 when a kernel begins. */
 typedef struct oriel_board {
-    uint64_t signals[ORIEL_SIGNALS];
-    uint32_t taken[ORIEL_SHARED]; /* CUDA: how far the team has come in its k-th reduction */
+    uint64_t signals[ORIEL_SIGNALS]; /* what has been added to each by oriel_signal */
+    uint32_t taken[ORIEL_SHARED];    /* CUDA: how far the team has come in its k-th reduction */
 } oriel_board;
 
 /* An operand or a result. */
 typedef struct oriel_buffer {
-    uint64_t bytes;
+    uint64_t bytes;     /* of one rank's; the same on all */
     void *const *peers; /* [size]: where each rank's is reached from here */
     void *multimem;     /* the multicast address of all of them; NULL: there is none */
 } oriel_buffer;
 
 typedef struct oriel_team oriel_team;
 
-/* Host alone: how a team waits. */
+/* Host alone: how a team waits. What returns int is not 0 once the call has failed. */
 typedef struct oriel_team_calls {
+    /* The threads of this rank meet, or all ranks' threads. */
     int (*sync)(oriel_team *team);
     int (*barrier)(oriel_team *team);
+    /* Adds `value` to a signal of `rank`; waits until one of this rank is at least `value`. */
     int (*signal)(oriel_team *team, int rank, int slot, uint64_t value);
     int (*wait)(oriel_team *team, int slot, uint64_t value);
+    /* Whether to give up, for loops of one's own. */
     int (*failed)(const oriel_team *team);
+    /* Fails the call: ORIEL_TROUBLE_..., and the number that was wrong. The first stays. */
     void (*trouble)(const oriel_team *team, int what, int64_t value);
 } oriel_team_calls;
 
@@ -71,9 +75,9 @@ enum {
 
 /* One rank's part in one call. */
 typedef struct oriel_frame {
-    int32_t rank, size; /* in the group */
-    uint32_t num_buffers;
-    uint32_t num_operands;
+    int32_t rank, size;          /* in the group */
+    uint32_t num_buffers;        /* operands and results */
+    uint32_t num_operands;       /* of them the first so many */
     const oriel_buffer *buffers; /* operands, then results, each as the kernel has them */
     oriel_board *const *boards;  /* [size] */
     const int64_t *values;       /* attributes, see docs/kernels.md */
@@ -81,28 +85,28 @@ typedef struct oriel_frame {
     uint32_t *error;       /* the first trouble in the low byte, its value above */
     const uint32_t *abort; /* not 0: give up; in the host's memory ... */
     const uint32_t *gone;  /* ... and in the device's */
-    uint64_t *sync;        /* counts who has come to oriel_team_sync; 0 at first */
+    uint64_t *sync;        /* blocks that have come to oriel_team_sync, counted on; 0 at first */
     uint64_t limit_ns;     /* how long it may take */
     /* *staged: [num_buffers], the caller's, if what the kernel has are copies; NULL: it has
      * those; ORIEL_NOT_MET: the ranks did not meet, and it does nothing */
     void *const *const *staged;
     /* host alone */
     const oriel_team_calls *calls;
-    void *inner;
+    void *inner; /* the launcher's own */
     /* CUDA, groups that span machines: ranks on others have NULL for boards and buffers */
     struct oriel_gin *gin; /* NULL: there are none */
-    const uint16_t *world; /* [size]: who the ranks are */
+    const uint16_t *world; /* [size]: the ranks' numbers in the world */
 } oriel_frame;
 
 #define ORIEL_NOT_MET ((void *const *)1)
 
 /* What one thread knows. */
 struct oriel_team {
-    const oriel_frame *frame;
-    uint32_t thread, threads;
-    uint64_t epoch;   /* barriers that this rank has entered */
-    uint64_t started; /* CUDA: %globaltimer */
-    uint32_t reductions;
+    const oriel_frame *frame; /* the same for all threads of the rank */
+    uint32_t thread, threads; /* this one, from 0, of so many */
+    uint64_t epoch;           /* barriers that this rank has entered */
+    uint64_t started;         /* CUDA: %globaltimer */
+    uint32_t reductions;      /* CUDA: begun so far; picks the word of `taken` */
 };
 
 /* How many barriers each rank has entered. */

@@ -13,10 +13,10 @@ enum { ORIEL_GIN_SIGNALS = ORIEL_SIGNALS + ORIEL_GIN_RANKS };
 typedef struct oriel_gin {
     /* NCCL's queues to each rank, which a thread on the host empties. */
     uint64_t (*queues)[16];
-    uint32_t *posted;        /* [ranks]: entries so far ... */
-    const uint32_t *done;    /* ... and of those that have been done */
-    const uint64_t *signals; /* of this rank, ORIEL_GIN_SIGNALS of them; they are never reset */
-    uint32_t queue_size, self;
+    uint32_t *posted;           /* [ranks]: entries so far ... */
+    const uint32_t *done;       /* ... and of those that have been done */
+    const uint64_t *signals;    /* of this rank, ORIEL_GIN_SIGNALS of them; they are never reset */
+    uint32_t queue_size, self;  /* entries of each queue; this rank */
     uint64_t window, window_at; /* NCCL's name for the memory; the board's place in it, on all */
     /* By this rank alone. */
     uint64_t dirty;                    /* thread 0: bit of each rank with puts under way */

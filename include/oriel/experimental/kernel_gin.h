@@ -10,7 +10,7 @@
  * "done" says of a put no more than that its source may be used again. So a put is known to have
  * settled when a strong signal after it is seen in the other rank's memory, by a get. All puts
  * are thread 0's, which settles them before its next sync, barrier or signal: what is ordered
- * after one of those is ordered after the puts, whoever does it and by whatever way.
+ * after one of those is ordered after the puts, whichever rank does it and however.
  *
  * The layout of an entry is that of NCCL 2.30.5, which later ones read too. */
 #ifndef ORIEL_KERNEL_GIN_H
@@ -36,9 +36,9 @@ enum { ORIEL_GIN_FLUSH = 128, ORIEL_GIN_FORMAT = 2 };
 
 /* One entry. Places are in NCCL's window, or of a signal; 63 bits, since each word has a flag. */
 typedef struct oriel_gin_entry {
-    uint32_t what;
-    uint32_t signal;
-    uint64_t from, to, bytes, value;
+    uint32_t what;   /* ORIEL_GIN_... added up */
+    uint32_t signal; /* ORIEL_GIN_ADD: which of the rank's, below ORIEL_GIN_SIGNALS */
+    uint64_t from, to, bytes, value; /* places; at most ORIEL_GIN_MOST bytes; what is added */
 } oriel_gin_entry;
 
 /* Whether a rank is on another machine. */
@@ -227,8 +227,8 @@ ORIEL_GIN_FN int oriel_gin_wait(oriel_team team, int slot, uint64_t value)
 }
 
 /* By threads of the first block: tells a rank, and waits for it. Barriers are counted for each
- * pair, and for ever: who is ahead may come to the next call's before this rank has left. A rank
- * whose call has failed comes to no more of them, so that no other ends the call well. */
+ * pair, and for ever: a rank that is ahead may come to the next call's before this one has left. A
+ * rank whose call has failed comes to no more of them, so that no other ends the call well. */
 ORIEL_GIN_FN int oriel_gin_meet(oriel_team team)
 {
     const oriel_frame *frame = team.frame;

@@ -66,7 +66,7 @@ def _kept(source, key, suffix, make):
 
 
 def release(path):
-    """Who has loaded a file says so: one that is not kept is needed no more."""
+    """A process that has loaded a file says so: one that is not kept is needed no more."""
     if path.parent.name.startswith(_UNKEPT):
         shutil.rmtree(path.parent, ignore_errors=True)
 

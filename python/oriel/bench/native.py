@@ -119,7 +119,7 @@ def measure(plan, progress):
     with tempfile.TemporaryDirectory(prefix="oriel-bench-") as folder:
         programs = _programs(plan, pathlib.Path(folder))
         for turn in range(plan.rounds):
-            # Who goes first changes, so that a machine that warms up favours nobody.
+            # The one that goes first changes, so that a machine that warms up favours nobody.
             for name in list(programs)[:: -1 if turn % 2 else 1]:
                 command = [str(word) for word in (*programs[name], *arguments)]
                 for at, text in enumerate(launch.lines(command)):

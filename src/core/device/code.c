@@ -24,10 +24,10 @@ static const oriel_embedded standard[] = {
 };
 
 struct sources {
-    const char *main;
-    const char *texts[MAX_FILES];
-    const char *names[MAX_FILES];
-    int n;
+    const char *main;             /* what is compiled; includes some of the texts */
+    const char *texts[MAX_FILES]; /* files that may be included ... */
+    const char *names[MAX_FILES]; /* ... and what #include calls them */
+    int n;                        /* so many of them */
 };
 
 static void find_sources(struct sources *sources_p)
@@ -182,11 +182,11 @@ static void write_code(const char *path, const void *cubin, size_t bytes)
 }
 
 struct job {
-    int part, arch;
-    void *cubin;
-    size_t bytes;
-    oriel_status status;
-    char text[256];
+    int part, arch;      /* which of DEVICE_PARTS, and for which GPU: 90 for sm_90 */
+    void *cubin;         /* the result; NULL: it failed */
+    size_t bytes;        /* of it */
+    oriel_status status; /* why it failed ... */
+    char text[256];      /* ... in a sentence */
 };
 
 static void *make_part(void *arg)
@@ -314,8 +314,8 @@ static oriel_status find_reduction(const cu_module *modules, enum device_family 
 static oriel_status find_all(const cu_module *modules, oriel_device_code *code)
 {
     const struct {
-        const char *name;
-        cu_function *f_p;
+        const char *name; /* of the kernel */
+        cu_function *f_p; /* where it goes */
     } plain[] = {{"oriel_small_copy", &code->copy[DEVICE_SMALL]},
                  {"oriel_wide_copy", &code->copy[DEVICE_WIDE]},
                  {"oriel_large_copy", &code->copy[DEVICE_LARGE]},

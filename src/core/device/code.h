@@ -10,12 +10,12 @@
 enum device_family { DEVICE_SMALL, DEVICE_WIDE, DEVICE_LARGE, DEVICE_SPAN, DEVICE_FAMILIES };
 
 typedef struct oriel_device_code {
-    cu_function copy[DEVICE_FAMILIES];
-    cu_function ragged;
-    cu_function begin, end;         /* of a person's kernel ... */
-    cu_function far_begin, far_end; /* ... on a group that spans machines */
-    cu_function meet, judge;        /* before and after a call of another library */
-    cu_function span_begin, span_compare, span_pick;
+    cu_function copy[DEVICE_FAMILIES]; /* calls that only move data */
+    cu_function ragged;                /* ragged_all_to_all */
+    cu_function begin, end;            /* of a person's kernel ... */
+    cu_function far_begin, far_end;    /* ... on a group that spans machines */
+    cu_function meet, judge;           /* before and after a call of another library */
+    cu_function span_begin, span_compare, span_pick; /* calls that span machines: see span.cuh */
     /* NULL: the family has none for this dtype, or the kernel of another serves. */
     cu_function reduce[DEVICE_FAMILIES][ORIEL_DTYPE_COUNT][ORIEL_REDOP_COUNT];
 } oriel_device_code;

@@ -30,7 +30,7 @@ static oriel_status map(const oriel_comm *comm, int rank, uint64_t id, size_t by
 
     if (st != ORIEL_OK)
         return st;
-    st = oriel_cuda_memory_import(fd, bytes, &memory);
+    st = oriel_cuda_memory_import(fd, bytes, id < HEAP_MAX_RANKS, &memory); /* a heap lasts */
     oriel_sys_now->close(fd);
     if (st != ORIEL_OK)
         return st;

@@ -2,21 +2,23 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/config.h"
+#include "base/hash.h"
 #include "base/math.h"
 #include "base/sys.h"
 #include "core/world/names.h"
 #include "fabric/cuda/nvtx.h"
 #include "core/world/trace.h"
-#include "oriel/detail/kernel_types.h"
 
 /* Up to MANY_RANKS slots are cheap enough to be large. */
 enum { ALIGN = 1 << 16, REPORT_BYTES = 1 << 10, MANY_RANKS = 8, NCCL_SMS = 32 };
 _Static_assert(sizeof(device_report) <= REPORT_BYTES, "a report has a place of its own");
 
 /* ---- what the ranks show each other --------------------------------------------------- */
+
+const heap_section oriel_device_sections[] = {
+    {"exports", SECTION_EXPORTS, HEAP_PER_RANK, sizeof(heap_exports)}, {.bytes = 0}};
 
 enum { UUID_BYTES = sizeof(((device_card *)0)->gpu) };
 
@@ -244,7 +246,7 @@ oriel_status oriel_devices_prepare(oriel_comm *comm, const oriel_device_fabric *
 /* ---- connecting ------------------------------------------------------------------------ */
 
 /* All ranks are GPUs, or none is. */
-static oriel_status check_kinds(const oriel_comm *comm, int *gpus_p)
+static oriel_status check_kinds(const oriel_comm *comm)
 {
     int cpu = -1;
     int gpu = -1;
@@ -259,7 +261,6 @@ static oriel_status check_kinds(const oriel_comm *comm, int *gpus_p)
         return oriel_fail(ORIEL_ERR_MISMATCH,
                           "rank %d is a GPU and rank %d a CPU: a comm has ranks of one kind", gpu,
                           cpu);
-    *gpus_p = gpu >= 0;
     return ORIEL_OK;
 }
 
@@ -296,12 +297,10 @@ static oriel_status take_room(oriel_comm *comm)
 oriel_status oriel_devices_connect(oriel_comm *comm)
 {
     oriel_devices *devices = comm->devices;
-    int gpus = 0;
-    oriel_status st = check_kinds(comm, &gpus);
+    oriel_status st = check_kinds(comm);
 
-    if (st != ORIEL_OK || !gpus)
-        return st;
-    st = check_options(comm);
+    if (st == ORIEL_OK)
+        st = check_options(comm);
     if (st != ORIEL_OK)
         return st;                                           /* on all */
     devices->ctas = count_ctas(comm, ORIEL_OPT_GPU_CTAS, 2); /* as kernels.cu bounds them */
@@ -316,6 +315,22 @@ oriel_status oriel_devices_connect(oriel_comm *comm)
     if (st == ORIEL_OK)
         st = oriel_watch_start(comm);
     return st == ORIEL_OK ? oriel_registrar_start(comm) : st;
+}
+
+uint64_t oriel_devices_layout(const oriel_comm *comm)
+{
+    const oriel_devices *devices = comm->devices;
+    const uint64_t numbers[] = {
+        (uint64_t)comm->size,    (uint64_t)comm->first_rank, (uint64_t)comm->local_ranks,
+        (uint64_t)devices->ctas, (uint64_t)devices->one_gpu, comm->heap.header->direct,
+        devices->slot_lines,     devices->slots_at,          devices->ragged_at,
+        devices->arena_at,       devices->stage_at,          devices->stage_bytes,
+    };
+    uint64_t hash = oriel_hash(numbers, sizeof numbers, 1);
+
+    for (int i = 0; i < devices->num_ranks; i++)
+        hash = oriel_hash(devices->ranks[i].heaps, (size_t)comm->size * sizeof(cu_ptr), hash);
+    return oriel_hash(devices->fabric->name, strlen(devices->fabric->name), hash) | 1;
 }
 
 const oriel_segment *oriel_devices_lookup(oriel_comm *comm, uint64_t id, oriel_segment *buffer)
@@ -352,19 +367,44 @@ static void describe_step(const oriel_comm *comm, const oriel_record *record, ch
         snprintf(out, len, "barrier %d of %s", record->redop, name);
 }
 
-void oriel_device_describe(const oriel_comm *comm, const device_record *from, char *out, size_t len)
+/* Which call of a program a record is of: its hash tells, among those that have a name. 0: that is
+ * not known. */
+static uint64_t find_call(oriel_comm *comm, const oriel_record *record, uint32_t hash)
+{
+    oriel_record guess = *record;
+    uint64_t found = 0;
+
+    if (pthread_mutex_trylock(&comm->lock) != 0)
+        return 0;
+    for (const oriel_group *group = comm->groups; group != NULL; group = group->next) {
+        for (uint32_t i = 0; group->n == (int)record->n && i < HEAP_NAMES; i++) {
+            guess.call = oriel_name_at(&comm->heap, i);
+            if (guess.call != 0 && (uint32_t)oriel_hash(&guess, sizeof guess, group->hash) == hash)
+                found = guess.call;
+        }
+    }
+    pthread_mutex_unlock(&comm->lock);
+    return found;
+}
+
+uint64_t oriel_device_describe(oriel_comm *comm, const device_record *from, char *out, size_t len)
 {
     oriel_record record = {.bytes = from->bytes,
                            .shape = from->shape,
                            .n = from->n,
-                           .kind = (uint16_t)(from->what >> 16),
+                           .kind = (uint8_t)(from->what >> 16),
                            .dtype = (uint8_t)(from->what >> 8),
                            .redop = (uint8_t)from->what};
+    uint64_t call = find_call(comm, &record, from->hash);
+    size_t used;
 
     if (record.kind == ORIEL_KIND_KERNEL)
         describe_step(comm, &record, out, len);
     else
         oriel_record_describe(&record, out, len);
+    used = strlen(out);
+    oriel_name_place(&comm->heap, call, out + used, len - used);
+    return call;
 }
 
 /* As kernel.cuh gives the details. */
@@ -422,11 +462,12 @@ static void pass_on(oriel_comm *comm, int rank, const device_report *report)
 {
     int peer = report->peer;
     int process = peer >= 0 ? comm->heap.ranks[peer].process : -1;
-    char mine[128];
-    char theirs[128];
+    char mine[176];
+    char theirs[176];
     char last[200] = "";
+    oriel_asked asked[] = {{.rank = rank, .what = mine}, {.rank = peer, .what = theirs}};
 
-    oriel_device_describe(comm, &report->mine, mine, sizeof mine);
+    asked[0].call = oriel_device_describe(comm, &report->mine, mine, sizeof mine);
     switch (report->error) {
     case DEVICE_LATE:
         if (peer == rank) {
@@ -443,9 +484,8 @@ static void pass_on(oriel_comm *comm, int rank, const device_report *report)
                          rank, peer, process, comm->timeout, last);
         break;
     case DEVICE_DIFFERENT:
-        oriel_device_describe(comm, &report->theirs, theirs, sizeof theirs);
-        oriel_comm_abort(comm, ORIEL_ERR_MISMATCH, peer, process,
-                         "rank %d asked for %s, rank %d for %s", rank, mine, peer, theirs);
+        asked[1].call = oriel_device_describe(comm, &report->theirs, theirs, sizeof theirs);
+        oriel_comm_abort_different(comm, &asked[0], &asked[1]);
         break;
     case DEVICE_RAGGED:
         describe_ragged(report, rank, theirs, sizeof theirs);

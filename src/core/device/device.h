@@ -65,7 +65,7 @@ typedef struct oriel_device_rank {
 
     /* See core/nccl/borrow.c. */
     void (*free_lent)(struct oriel_device_rank *rank); /* frees `groups`; NULL: there are none */
-    struct oriel_borrowed *groups;                     /* whose communicators were lent */
+    struct oriel_borrowed *groups;                     /* groups whose communicators were lent */
     struct oriel_borrowed *group;                      /* of the call at hand; NULL: none */
     struct nccl_comm_object *lent;                     /* to the call at hand; NULL: nothing */
     uint64_t shown_to;            /* the group that its buffers are exported to, as in an export */
@@ -108,6 +108,10 @@ typedef struct oriel_devices {
 /* The meetings of one call of a person's kernel or host function, which has others between
  * the two; told apart by the place of a reduction in its record. */
 enum { DEVICE_STEP_BEGIN = 0, DEVICE_STEP_END = 255 };
+
+/* A number of all that a captured call of oriel's own has of the world's layout: addresses of
+ * heaps, and what follows from options. In another world where it is the same the graph may run. */
+uint64_t oriel_devices_layout(const oriel_comm *comm);
 
 /* A rank of this process. */
 static inline oriel_device_rank *oriel_device_of(const oriel_comm *comm, int rank)
@@ -163,9 +167,8 @@ void oriel_room_give(oriel_gpu *gpu);
 /* Local: kernels that still run use the heaps of all ranks. Whether they have ended. */
 int oriel_devices_drain(oriel_comm *comm);
 
-/* In words. */
-void oriel_device_describe(const oriel_comm *comm, const device_record *from, char *out,
-                           size_t len);
+/* Writes a record in words. Returns the call, as in an oriel_record. */
+uint64_t oriel_device_describe(oriel_comm *comm, const device_record *from, char *out, size_t len);
 /* Passes failures on: from kernels to the comm, and from the comm to kernels. */
 void oriel_devices_look(oriel_comm *comm);
 /* Calls that have ended on the GPUs of this process: while it grows they move on. */
@@ -180,9 +183,9 @@ int oriel_devices_revoked(const oriel_comm *comm);
 /* ---- buffers that others may map (register.c) -------------------------------------------- */
 
 typedef struct oriel_place {
-    uint64_t window; /* as in device_call; 0: nobody else can map it */
-    uint32_t generation;
-    int stale; /* the address meant other memory before */
+    uint64_t window;     /* as in device_call; 0: nobody else can map it */
+    uint32_t generation; /* of the window */
+    int stale;           /* the address meant other memory before */
 } oriel_place;
 
 oriel_status oriel_registrar_start(oriel_comm *comm);
@@ -206,9 +209,9 @@ uint32_t oriel_register_wanted(const oriel_device_rank *rank, uint64_t group);
 /* At most `most` of them, which `others` members are about to map: what they map is a mapping of
  * oriel's own, the caller's, so that it does not vanish while they do. */
 typedef struct oriel_brought {
-    int number; /* of the window */
-    uint32_t generation;
-    oriel_cuda_memory alias;
+    int number;              /* of the window */
+    uint32_t generation;     /* of the window */
+    oriel_cuda_memory alias; /* the mapping that others map */
 } oriel_brought;
 int oriel_register_bring(oriel_comm *comm, int rank, uint64_t group, uint32_t others, int most,
                          oriel_brought *brought);

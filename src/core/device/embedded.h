@@ -4,7 +4,7 @@
 
 typedef struct oriel_embedded {
     const char *name; /* as in #include */
-    const char *text;
+    const char *text; /* the whole file */
 } oriel_embedded;
 
 /* Made by cmake/embed.cmake; a NULL name ends it. */

@@ -1,5 +1,4 @@
 /* What comms may have on a GPU together, and how they leave it. */
-#include <stdio.h>
 
 #include "base/log.h"
 #include "base/sys.h"
@@ -67,7 +66,7 @@ uint64_t oriel_devices_progress(const oriel_comm *comm)
 
 /* What the others have met this rank for, if that was a person's kernel: all else has
  * deadlines. 0: it was not, or there are no others. */
-static int find_kernel(const oriel_comm *comm, const oriel_device_rank *rank, char *out, size_t len)
+static int find_kernel(oriel_comm *comm, const oriel_device_rank *rank, char *out, size_t len)
 {
     device_record records[DEVICE_RANKS];
 

@@ -21,7 +21,7 @@ enum {
 };
 /* A slice of ragged_all_to_all, in rows: as the sender tells the receiver. */
 typedef struct device_slice {
-    int64_t from, rows, to;
+    int64_t from, rows, to; /* where it begins at the sender, how long it is, where it goes */
 } device_slice;
 enum { DEVICE_SLICES = 1024 };
 
@@ -37,12 +37,12 @@ enum device_error {
 
 /* What a rank asked for, compared between ranks by its hash. */
 typedef struct device_record {
-    uint32_t call; /* between the two ranks, counted from 1 */
-    uint32_t hash;
-    uint32_t what; /* kind << 16 | dtype << 8 | redop */
-    uint32_t n;
-    uint64_t bytes;
-    uint64_t shape;
+    uint32_t call;  /* between the two ranks, counted from 1 */
+    uint32_t hash;  /* of the call's oriel_record and its group */
+    uint32_t what;  /* kind << 16 | dtype << 8 | redop */
+    uint32_t n;     /* members of the group */
+    uint64_t bytes; /* of a block */
+    uint64_t shape; /* what else the kind needs: see op.h */
 } device_record;
 
 /* In host memory, one for each rank: what its kernels say, and hear, of failures. */
@@ -53,8 +53,8 @@ typedef struct device_report {
     uint32_t revoked; /* written by the device: a result was poisoned, whichever rank failed */
     uint32_t begun;   /* likewise: calls of another library that may begin on the stream ... */
     uint32_t ended;   /* ... and that have ended there */
-    device_record mine, theirs;
-    int64_t detail[4];
+    device_record mine, theirs; /* what this rank asked for, and the peer, if there is one */
+    int64_t detail[4];          /* what the sentence needs, by error: see device.c */
 } device_report;
 
 /* What two ranks have exchanged so far, for each CTA. */
@@ -70,16 +70,16 @@ typedef struct device_counts {
 typedef struct device_entry {
     uint64_t send;     /* and DEVICE_REACHABLE: both can be touched by all members */
     uint64_t send_tag; /* count << 32 | hash */
-    uint64_t recv;
-    uint64_t recv_tag;
+    uint64_t recv;     /* the other buffer */
+    uint64_t recv_tag; /* equal to the other tag */
 } device_entry;
 #define DEVICE_REACHABLE (1ull << 63)
 /* A claim: the peer's tag, or that the owner has given up on it. */
 #define DEVICE_GIVEN_UP (~(uint64_t)0)
 
 typedef struct device_table {
-    uint32_t error; /* enum device_error; every spin polls it, peers may set it */
-    uint32_t reserved[31];
+    uint32_t error;        /* enum device_error; every spin polls it, peers may set it */
+    uint32_t reserved[31]; /* the words below are on a line of their own */
     /* Items of a direct call that the rank's warps have taken, beyond the first of each,
      * and warps that take no more; both 0 between calls. */
     uint32_t taken;
@@ -132,14 +132,10 @@ enum device_multimem {
     DEVICE_MULTIMEM_S64_MAX
 };
 
-/* The address that stands for all ranks' memory so far from where `multimem` does. */
-#define DEVICE_MULTIMEM_AT(multimem, offset) ((multimem) + (offset))
-
 /* A via of all_reduce other than plain addresses: see experimental/via.cuh. */
 typedef struct device_via {
     uint64_t multimem; /* where the stages of all ranks are one; 0: not asked for */
-    uint64_t window;   /* NCCL's description of the window that the heaps are in ... */
-    uint64_t heap_at;  /* ... so far from its begin */
+    uint64_t window;   /* NCCL's description of the window that the heaps are, from its begin */
     uint64_t barrier;  /* the state of NCCL's barrier on rank 0 ... */
     uint64_t stride;   /* ... and how far it is to the next rank's */
     uint32_t barriers; /* one for each CTA */
@@ -152,33 +148,33 @@ typedef struct device_via {
 /* What small calls need stands together: it is fetched line by line, while nothing else
  * can be done. */
 typedef struct device_call {
-    uint64_t table; /* own heap; the slots and the stages lie behind it */
-    uint64_t slots_at;
-    uint64_t send, recv;
-    uint64_t block; /* bytes, as in the public header */
-    uint32_t hash;
-    uint32_t flags; /* enum device_flags */
-    uint32_t kind;
-    uint32_t n, index, world;
+    uint64_t table;                    /* own heap; the slots and the stages lie behind it */
+    uint64_t slots_at;                 /* slots of small calls, in every member's heap */
+    uint64_t send, recv;               /* buffers; addresses of this process */
+    uint64_t block;                    /* bytes, as in the public header */
+    uint32_t hash;                     /* of what is asked for: see device_record */
+    uint32_t flags;                    /* enum device_flags */
+    uint32_t kind;                     /* enum oriel_kind */
+    uint32_t n, index, world;          /* members, this one's position, ranks of the comm */
     uint32_t slot_lines;               /* that a thread has in each slot */
     uint32_t what;                     /* as in the record */
     int32_t root, source, destination; /* positions; -1: none */
     uint32_t stage; /* bytes of a CTA's stage for what it sends; as many for what is reduced */
     uint16_t ranks[DEVICE_RANKS]; /* of the members, in the world */
     uint64_t heap[DEVICE_RANKS];  /* where this rank sees the members' heaps */
-    uint64_t shape;
-    uint64_t recv_bytes; /* in all, to poison */
-    uint64_t poison[2];
+    uint64_t shape;               /* as in the record */
+    uint64_t recv_bytes;          /* in all, to poison */
+    uint64_t poison[2];           /* 16 bytes that a failed result is filled with */
     uint64_t plain; /* bit per member: it lives in this process, addresses mean the same */
-    uint64_t ragged_at, stage_at;
-    uint64_t send_window, recv_window;
+    uint64_t ragged_at, stage_at;      /* in a heap: tables of ragged_all_to_all, and the stages */
+    uint64_t send_window, recv_window; /* the buffers again, as others reach them; 0: they do not */
     uint32_t send_generation, recv_generation; /* of the windows */
-    uint32_t tile;   /* bytes that a CTA works on at a time, see launch.c */
-    uint32_t item;   /* bytes that a warp works on at a time, direct */
-    uint32_t slices; /* ragged_all_to_all, and all below */
-    uint64_t send_rows, recv_rows;
+    uint32_t tile;                 /* bytes that a CTA works on at a time, see launch.c */
+    uint32_t item;                 /* bytes that a warp works on at a time, direct */
+    uint32_t slices;               /* ragged_all_to_all, and all below */
+    uint64_t send_rows, recv_rows; /* of the two buffers */
     uint64_t input_offsets, send_sizes, output_offsets, recv_sizes; /* device memory */
-    device_via via;
+    device_via via;                                                 /* all zero: plain addresses */
 } device_call;
 
 /* ---- a person's kernel: see kernel.cuh -------------------------------------------------- */
@@ -189,24 +185,24 @@ enum { DEVICE_TROUBLE_ABORT = 2, DEVICE_NOT_MET = 1 };
 
 /* Where a rank has a buffer, for ranks of its process and for others. */
 typedef struct device_shown {
-    uint64_t address, window;
+    uint64_t address, window; /* as in a device_call; window 0: none */
 } device_shown;
 
 /* How a rank's arena begins. All before `shown` is 0 when a call begins. */
 typedef struct device_arena {
-    uint64_t board[256]; /* an oriel_board */
-    uint64_t sync;
-    uint32_t error; /* as in an oriel_frame */
-    uint32_t reserved[61];
-    device_shown shown[DEVICE_BUFFERS];
+    uint64_t board[256];                /* an oriel_board */
+    uint64_t sync;                      /* as in an oriel_frame */
+    uint32_t error;                     /* as in an oriel_frame */
+    uint32_t reserved[61];              /* to the next line */
+    device_shown shown[DEVICE_BUFFERS]; /* what this rank has, by the number of the buffer */
 } device_arena;
 
 typedef struct device_buffer {
-    uint64_t address;
-    uint64_t window; /* as in a device_call */
-    uint64_t at;     /* in the arena */
-    uint32_t generation;
-    uint32_t reserved;
+    uint64_t address;    /* in this process */
+    uint64_t window;     /* as in a device_call */
+    uint64_t at;         /* in the arena */
+    uint32_t generation; /* of the window */
+    uint32_t reserved;   /* 0 */
 } device_buffer;
 
 /* What the meeting before a kernel is told beside the call. */
@@ -221,29 +217,29 @@ typedef struct device_begin {
 } device_begin;
 
 typedef struct device_result {
-    uint64_t to, bytes;
-    uint64_t poison[2];
+    uint64_t to, bytes; /* the caller's memory */
+    uint64_t poison[2]; /* what a failed one is filled with */
 } device_result;
 
 /* What is left to do when it has ended. */
 typedef struct device_end {
     uint64_t arena, staged; /* where the kernel said what is wrong, and was told its mode */
-    uint64_t n;
-    device_result results[DEVICE_BUFFERS];
+    uint64_t n;             /* results */
+    device_result results[DEVICE_BUFFERS]; /* the first n count */
 } device_end;
 
 /* ---- calls that span machines: see span.cuh --------------------------------------------- */
 
 typedef struct device_span {
     uint64_t from[DEVICE_RANKS]; /* what is reduced, in this order */
-    uint64_t to, bytes;
-    uint32_t n;
+    uint64_t to, bytes;          /* the result */
+    uint32_t n;                  /* buffers in `from` */
 } device_span;
 
 /* Rows [first, first + rows) of everybody's `send` lie in `data`, a block for each member. */
 typedef struct device_pick {
-    uint64_t data, block;
-    uint64_t first, rows;
+    uint64_t data, block; /* the first member's, and bytes to the next one's */
+    uint64_t first, rows; /* in everybody's `send` */
     uint64_t tables; /* [input_offsets | send_sizes | output_offsets] of each member for this one */
     uint32_t checks; /* the sizes too */
 } device_pick;

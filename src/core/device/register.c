@@ -84,6 +84,10 @@ static int find_export(oriel_device_rank *rank, cu_ptr at, uint64_t id, cu_strea
     return found;
 }
 
+/* Where generations begin in the next world: a graph that was captured in this one must not take
+ * a window of that for its own. */
+static _Atomic uint32_t first_generation;
+
 static int add_export(oriel_comm *comm, oriel_device_rank *rank, cu_ptr at, uint64_t id)
 {
     cu_ptr base = 0;
@@ -447,6 +451,8 @@ oriel_status oriel_registrar_start(oriel_comm *comm)
     for (int k = 0; k < devices->num_ranks; k++) {
         devices->ranks[k].exports = oriel_sys_now->alloc(DEVICE_WINDOWS * sizeof(oriel_export));
         complete &= devices->ranks[k].exports != NULL;
+        for (int i = 0; devices->ranks[k].exports != NULL && i < DEVICE_WINDOWS; i++)
+            devices->ranks[k].exports[i].generation = atomic_load(&first_generation);
     }
     if (!complete || devices->imports == NULL || devices->fabric->rounds_open(comm) != ORIEL_OK ||
         oriel_sys_now->thread(&devices->registrar, registrar_main, comm) != 0)
@@ -462,6 +468,8 @@ static void close_exports(oriel_device_rank *r)
 
         if (atomic_load(&e->state) != FREE)
             release_mapping(e);
+        if (e->generation >= atomic_load(&first_generation))
+            atomic_store(&first_generation, e->generation / 2 * 2 + 2);
     }
     oriel_sys_now->release(r->exports);
 }

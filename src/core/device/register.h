@@ -7,8 +7,8 @@
 enum export_state { FREE, WANTED, SHOWN, READY, NEVER, STALE, WITHDRAWN };
 
 typedef struct oriel_import {
-    uint32_t generation; /* last seen */
-    oriel_cuda_memory memory;
+    uint32_t generation;      /* last seen */
+    oriel_cuda_memory memory; /* where this process maps it */
 } oriel_import;
 
 static inline heap_export *shown_of(const oriel_comm *comm, int rank, int number)

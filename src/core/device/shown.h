@@ -2,6 +2,8 @@
 #ifndef ORIEL_CORE_DEVICE_SHOWN_H
 #define ORIEL_CORE_DEVICE_SHOWN_H
 
+#include <string.h>
+
 #include "core/world/world.h"
 
 enum { HEAP_EXPORTS = 512, HEAP_GPU_OPTIONS = 7 };
@@ -24,8 +26,8 @@ typedef struct heap_export {
 } heap_export;
 
 typedef struct heap_exports {
-    _Atomic uint32_t used; /* so many of them, ever */
-    heap_export all[HEAP_EXPORTS];
+    _Atomic uint32_t used;         /* so many of them, ever */
+    heap_export all[HEAP_EXPORTS]; /* by the window's number, from 0 */
 } HEAP_ALIGNED heap_exports;
 
 extern const heap_section oriel_device_sections[];
@@ -41,6 +43,11 @@ static inline heap_exports *oriel_exports(const oriel_heap *heap, int rank)
 }
 
 /* Whether two ranks have one GPU. */
-int oriel_device_shared(const oriel_heap *heap, int rank, int other);
+static inline int oriel_device_shared(const oriel_heap *heap, int rank, int other)
+{
+    const device_card *card = oriel_device_card(heap, rank);
+
+    return memcmp(card->gpu, oriel_device_card(heap, other)->gpu, sizeof card->gpu) == 0;
+}
 
 #endif

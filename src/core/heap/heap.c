@@ -105,7 +105,8 @@ static int is_sound(heap_rooms rooms, const heap_header *h, size_t bytes)
     heap_header again;
 
     if (h->magic != magic_of(rooms) || h->num_processes < 1 || h->num_processes > HEAP_MAX_RANKS ||
-        h->num_ranks < 1 || h->num_ranks > HEAP_MAX_RANKS || h->pool_bytes > bytes)
+        h->num_ranks < 1 || h->num_ranks > HEAP_MAX_RANKS || h->pool_bytes > bytes ||
+        !oriel_pool_is_sound(h))
         return 0;
     memcpy(&again, h, sizeof again);
     lay_out(rooms, &again);

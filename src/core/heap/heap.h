@@ -14,7 +14,7 @@
 #include "base/sys.h"
 #include "fabric/fabric.h"
 
-enum { HEAP_LINE = 64, HEAP_MAX_RANKS = 1024, HEAP_TEXT = 256 };
+enum { HEAP_LINE = 64, HEAP_MAX_RANKS = 1024, HEAP_TEXT = 512 };
 
 #define HEAP_ALIGNED __attribute__((aligned(HEAP_LINE)))
 
@@ -42,26 +42,26 @@ enum heap_section_id {
     HEAP_SECTIONS
 };
 
-/* Whose a section is: all together have one, or each has its own. */
+/* The owner of a section: all together have one, or each has its own. */
 enum heap_share { HEAP_OF_ALL, HEAP_PER_PROCESS, HEAP_PER_RANK };
 
 typedef struct heap_section {
-    const char *name;
-    enum heap_section_id id;
-    enum heap_share share;
-    size_t bytes; /* of each share; 0 ends a list */
+    const char *name;        /* a part of the magic */
+    enum heap_section_id id; /* its place in the order */
+    enum heap_share share;   /* how many shares there are */
+    size_t bytes;            /* of each share; 0 ends a list */
 } heap_section;
 
 /* The lists of all rooms; NULL ends them. core/start has the one that comms are made with. */
 typedef const heap_section *const *heap_rooms;
 
 typedef struct heap_header {
-    uint64_t magic; /* of the version and of all sections: nobody takes another's heap */
-    uint64_t bytes; /* of the whole segment */
-    uint32_t num_processes;
-    uint32_t num_ranks;
-    uint32_t num_machines;
-    uint32_t machine;       /* whose heap this is */
+    uint64_t magic;         /* of the version and of all sections: nobody takes another's heap */
+    uint64_t bytes;         /* of the whole segment */
+    uint32_t num_processes; /* of the world */
+    uint32_t num_ranks;     /* of the world */
+    uint32_t num_machines;  /* of the world */
+    uint32_t machine;       /* the one that this heap is of */
     uint32_t parties;       /* of a meeting: the machine's processes, and its bridge */
     uint32_t lead;          /* the process that made it */
     uint32_t direct;        /* direct mode allowed */
@@ -73,21 +73,21 @@ typedef struct heap_header {
     uint64_t channel_bytes; /* of one */
     uint64_t lane_bytes;    /* of one */
     uint64_t pool_bytes;    /* of one */
-    uint64_t pools_at;
-    uint64_t at[HEAP_SECTIONS];
+    uint64_t pools_at;      /* bytes from the begin: the first rank's pool */
+    uint64_t at[HEAP_SECTIONS];           /* likewise, each section by its id */
     HEAP_ALIGNED _Atomic uint32_t parked; /* calls that wait for a place in a pool */
 } heap_header;
 
 /* Where this process sees it. Sections that calls use have a pointer of their own type. */
 typedef struct oriel_heap {
-    oriel_segment segment;
-    heap_header *header;
-    struct heap_proc *procs;
-    struct heap_rank *ranks;
-    struct heap_bucket *buckets;
-    struct heap_pool *pool; /* per rank: what of its pool is taken */
-    char *pools;            /* ... and the pools themselves */
-    void *section[HEAP_SECTIONS];
+    oriel_segment segment;        /* all of it, as mapped here */
+    heap_header *header;          /* how the segment begins */
+    struct heap_proc *procs;      /* by process number */
+    struct heap_rank *ranks;      /* by world rank */
+    struct heap_bucket *buckets;  /* HEAP_BUCKETS of them: see cell.h */
+    struct heap_pool *pool;       /* per rank: what of its pool is taken */
+    char *pools;                  /* ... and the pools themselves */
+    void *section[HEAP_SECTIONS]; /* by id */
 } oriel_heap;
 
 /* Bytes and layout of a heap for these processes with the present options. */

@@ -4,17 +4,29 @@
 #include "base/math.h"
 
 enum { MAX_CHANNEL = 8 << 20, PAGE = 4096, LEAST_BLOCK = 16384 };
-/* Ranks whose lanes have all the room, and what a lane needs for each member besides. */
-enum { LANE_RANKS = 8, LANE_MEMBER = 2048 + HEAP_LANE_SLOTS * HEAP_LANE_SLOT };
+enum { LANE_MEMBER = HEAP_LANE_HEAD + HEAP_LANE_SLOTS * HEAP_LANE_SLOT };
 
 const heap_section oriel_pool_sections[] = {
     {"pools", SECTION_POOLS, HEAP_PER_RANK, sizeof(heap_pool)}, {.bytes = 0}};
 
 static uint64_t lane_bytes(uint64_t ranks)
 {
-    uint64_t bulks = (uint64_t)HEAP_LANE_BULKS * HEAP_LANE_ROOM * oriel_least(ranks, LANE_RANKS);
+    uint64_t bulks =
+        (uint64_t)HEAP_LANE_BULKS * HEAP_LANE_ROOM * oriel_least(ranks, HEAP_LANE_RANKS);
 
     return oriel_round_up(ranks * LANE_MEMBER + bulks, PAGE);
+}
+
+static uint64_t sum_of(const heap_header *h)
+{
+    return oriel_round_up(h->num_blocks * h->block_bytes, PAGE) +
+           h->num_channels * h->channel_bytes + h->num_lanes * h->lane_bytes;
+}
+
+/* Whether a channel has two slots for each rank. */
+static int holds_lines(const heap_header *h)
+{
+    return h->channel_bytes / h->num_ranks >= 2 * HEAP_LINE;
 }
 
 /* One eighth of the staging memory goes to blocks, a half to lanes where that
@@ -38,12 +50,21 @@ oriel_status oriel_pool_plan(heap_header *h)
         h->num_channels = (uint32_t)oriel_least(h->channel_bytes / MAX_CHANNEL, HEAP_MAX_CHANNELS);
         h->channel_bytes = MAX_CHANNEL;
     }
-    if (h->channel_bytes / ranks < 2 * HEAP_LINE)
+    if (!holds_lines(h))
         return oriel_fail(ORIEL_ERR_INVALID, "ORIEL_STAGING is %llu, too little for %llu ranks",
                           (unsigned long long)staging, (unsigned long long)ranks);
-    h->pool_bytes = oriel_round_up(h->num_blocks * h->block_bytes, PAGE) +
-                    (uint64_t)h->num_channels * h->channel_bytes + h->num_lanes * h->lane_bytes;
+    h->pool_bytes = sum_of(h);
     return ORIEL_OK;
+}
+
+int oriel_pool_is_sound(const heap_header *h)
+{
+    return h->num_blocks > 0 && h->num_blocks <= 64 * HEAP_BLOCK_WORDS && h->num_channels > 0 &&
+           h->num_channels <= HEAP_MAX_CHANNELS && holds_lines(h) &&
+           h->num_lanes <= HEAP_MAX_LANES && h->block_bytes <= h->pool_bytes &&
+           h->channel_bytes <= h->pool_bytes && h->lane_bytes == lane_bytes(h->num_ranks) &&
+           h->block_bytes >= 2 * (uint64_t)h->num_ranks * HEAP_BLOCK_MEMBER &&
+           h->pool_bytes == sum_of(h);
 }
 
 char *oriel_heap_block(const oriel_heap *heap, int owner, int block)

@@ -15,6 +15,8 @@ enum {
     HEAP_LANE_SLOT = 1024,      /* bytes of one, small payloads included */
     HEAP_LANE_BULKS = 4,        /* places for larger payloads */
     HEAP_LANE_ROOM = 256 << 10, /* bytes of one, about */
+    HEAP_LANE_RANKS = 8,        /* ranks whose lanes have all that room; more share it */
+    HEAP_LANE_HEAD = 2048,      /* bytes that a lane plans for each member beside slots and bulks */
 };
 
 typedef struct heap_pool {
@@ -28,6 +30,8 @@ extern const heap_section oriel_pool_sections[];
 
 /* How pools are divided, by the options, for a heap of so many ranks. */
 oriel_status oriel_pool_plan(heap_header *header);
+/* Whether what a header says of its pools is no more than a pool's bytes. */
+int oriel_pool_is_sound(const heap_header *header);
 
 char *oriel_heap_block(const oriel_heap *heap, int owner, int block);
 char *oriel_heap_channel(const oriel_heap *heap, int owner, int channel);

@@ -17,34 +17,32 @@
 #include "core/machines/bridge.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "base/log.h"
 #include "base/sys.h"
 #include "core/machines/link.h"
-#include "core/store/store.h"
 #include "core/store/peer.h"
 
 enum { LOOK_MS = 20, BUSY_MS = 1, STRANGERS = 16, POLL_LINKS = 2 + STRANGERS };
 #define CLOSE_S 2.0
 
 struct oriel_bridge {
-    oriel_comm *comm;
-    pthread_t thread;
-    int running;
-    int wake; /* eventfd */
-    _Atomic int ends;
+    oriel_comm *comm; /* that it serves */
+    pthread_t thread; /* looks at links and heap */
+    int running;      /* the thread was started */
+    int wake;         /* eventfd */
+    _Atomic int ends; /* the thread is to end */
     uint32_t arrived; /* meetings that the bridge has come to */
 
-    oriel_link *links; /* process 0: to all other leads, in any order; else: to process 0 */
-    int num_links;
-    int max_links;
-    struct pollfd *polls;
+    oriel_link *links;    /* process 0: to all other leads, in any order; else: to process 0 */
+    int num_links;        /* so many of them */
+    int max_links;        /* there is room for so many */
+    struct pollfd *polls; /* of the thread: wake, listener, strangers, links */
 
-    int listener; /* process 0, until all have come; -1: none */
-    oriel_store_host host;
-    char secret[2 * BRIDGE_SECRET + 4];
+    int listener;                           /* process 0, until all have come; -1: none */
+    oriel_store_host host;                  /* what strangers must prove; process 0 alone */
+    char secret[2 * BRIDGE_SECRET + 4];     /* of the ticket; the host points to it */
     oriel_store_peer *strangers[STRANGERS]; /* have not proved the secret yet */
 };
 
@@ -189,8 +187,8 @@ static void hear_state(oriel_comm *comm, const link_message *m)
     heap_proc *proc = &comm->heap.procs[m->process];
     uint32_t state = (uint32_t)m->code & 0xff;
 
-    if ((uint32_t)m->code >> 8 != 0)
-        atomic_store(&proc->leaving, 1);
+    if ((uint32_t)m->code >> 8 != LEAVING_NOT)
+        atomic_store(&proc->leaving, (uint32_t)m->code >> 8);
     if (state >= PROC_LEFT)
         atomic_store(&proc->state, state);
     oriel_comm_ring_all(comm);
@@ -244,7 +242,8 @@ static int is_sound(const oriel_bridge *bridge, const oriel_link *link)
         return m->rank >= 0 && m->rank < comm->size &&
                comm->heap.ranks[m->rank].process == m->process;
     if (m->kind == LINK_STATE)
-        return ((uint32_t)m->code & 0xff) <= PROC_DEAD;
+        return ((uint32_t)m->code & 0xff) <= PROC_DEAD &&
+               (uint32_t)m->code >> 8 <= LEAVING_FINALIZE;
     return m->kind == LINK_COME;
 }
 
@@ -366,7 +365,7 @@ static void admit(oriel_bridge *bridge)
         bridge->strangers[at] = NULL;
 }
 
-/* One that ended before it said whose it was leaves its place. */
+/* A link that ended before it named its machine leaves its place. */
 static void promote(oriel_bridge *bridge, oriel_store_peer *peer)
 {
     int fd = oriel_store_peer_take(peer);

@@ -12,8 +12,8 @@ typedef struct oriel_bridge oriel_bridge;
 /* How to reach process 0; travels through the store that the processes meet in. */
 typedef struct oriel_bridge_ticket {
     char addresses[BRIDGE_ADDRESSES][BRIDGE_ADDRESS]; /* without the port; "": no more */
-    char secret[2 * BRIDGE_SECRET + 4];
-    uint32_t port;
+    char secret[2 * BRIDGE_SECRET + 4];               /* 32 random bytes as text */
+    uint32_t port;                                    /* that process 0 listens at */
 } oriel_bridge_ticket;
 
 /* Local, process 0: listens until all other machines have come, from a thread of its own. */

@@ -9,7 +9,7 @@ enum link_kind {
     LINK_JOIN = 1, /* a lead to process 0: `process` is its machine */
     LINK_WELCOME,  /* process 0 to that */
     LINK_COME,     /* `process` has come to meeting `round`, with status `code` */
-    LINK_STATE,    /* of `process`, if it has left: `code`; | 256: it is leaving */
+    LINK_STATE,    /* of `process`, if it has left: `code`; | 256 times enum proc_leaving */
     LINK_RANK,     /* the card of rank `rank`, see world.h */
     LINK_SHARE,    /* what process 0 shares in the meeting it comes to next */
     LINK_ABORT     /* the comm is revoked: a heap_abort in parts */
@@ -17,24 +17,24 @@ enum link_kind {
 
 /* Machines of one world run one version, on processors of one byte order. */
 typedef struct link_message {
-    uint32_t kind;
-    uint32_t round;
-    int32_t code;
-    int32_t rank;
-    int32_t process;
-    uint32_t reserved;
-    char text[HEAP_TEXT];
+    uint32_t kind;        /* enum link_kind */
+    uint32_t round;       /* of LINK_COME: the meeting, from 0 */
+    int32_t code;         /* a status or a state, by kind */
+    int32_t rank;         /* of LINK_RANK and LINK_ABORT; -1: none */
+    int32_t process;      /* by kind: of a process or of a machine; -1: none */
+    uint32_t reserved;    /* 0 */
+    char text[HEAP_TEXT]; /* a sentence, a card or what is shared, by kind */
 } link_message;
 
 _Static_assert((int)HEAP_CARD <= (int)HEAP_TEXT, "cards travel in the text");
 
 typedef struct oriel_link {
-    int fd;      /* -1: closed */
-    int machine; /* at the other end; -1: not known yet */
-    int lead;    /* the process there */
-    link_message in, out;
-    size_t got;  /* bytes of `in` */
-    size_t left; /* bytes of `out` that are still to be sent */
+    int fd;               /* -1: closed */
+    int machine;          /* at the other end; -1: not known yet */
+    int lead;             /* the process there */
+    link_message in, out; /* the messages under way, one each way */
+    size_t got;           /* bytes of `in` */
+    size_t left;          /* bytes of `out` that are still to be sent */
     /* What the other end has been told: per process, and per rank. */
     uint32_t *rounds, *states;
     unsigned char *ranks;

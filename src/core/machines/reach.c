@@ -1,4 +1,4 @@
-/* How machines find process 0: the addresses it may have, and who tries them. */
+/* How machines find process 0: the addresses it may have, and how another tries them. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <net/if.h>
@@ -12,7 +12,7 @@
 #include "core/machines/bridge.h"
 #include "core/store/store.h"
 
-enum { BACKLOG = 64, PAUSE_MS = 20 };
+enum { PAUSE_MS = 20 };
 #define FIRST_DIAL_S 1.0
 
 /* -1: it cannot listen there. */
@@ -21,21 +21,11 @@ static int listen_at(const char *text)
     oriel_address address;
     oriel_endpoint at[ORIEL_ADDRESS_ENDPOINTS];
     int n = 0;
-    int fd;
 
     if (oriel_address_parse(text, &address) != ORIEL_OK ||
         oriel_address_resolve(&address, at, &n) != ORIEL_OK || n == 0)
         return -1;
-    fd = oriel_sys_now->socket(at[0].addr.ss_family, SOCK_STREAM | SOCK_NONBLOCK, 0);
-    if (fd < 0)
-        return -1;
-    /* IPv4 too, whatever the system's default is; IPv4 sockets have no such option. */
-    (void)setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &(int){0}, sizeof(int));
-    if (oriel_sys_now->bind(fd, (const struct sockaddr *)&at[0].addr, at[0].len) == 0 &&
-        oriel_sys_now->listen(fd, BACKLOG) == 0)
-        return fd;
-    oriel_sys_now->close(fd);
-    return -1;
+    return oriel_endpoint_listen(&at[0]);
 }
 
 /* At ORIEL_ADDRESS, if that is one of this machine's own; else at all of them: one socket takes

@@ -25,7 +25,7 @@ void oriel_arena_plan(const oriel_heap *heap);
 
 /* A stretch of one rank's part, from the call's begin to its end. */
 typedef struct oriel_area {
-    size_t at, bytes;
+    size_t at, bytes;        /* within the part; bytes 0: not taken */
     struct oriel_area *next; /* by address */
 } oriel_area;
 

@@ -130,7 +130,7 @@ oriel_status oriel_window_create(oriel_comm *comm, size_t bytes, oriel_window **
     st = agree_bytes(comm, bytes);
     if (st != ORIEL_OK)
         return st;
-    /* Counted by all, whoever fails: the number is how peers name the segment. */
+    /* Every process counts it, also where one fails: the number is how peers name the segment. */
     comm->windows_made++;
     st = oriel_comm_agree(comm, window_new(comm, bytes, &window), comm->timeout);
     if (st == ORIEL_OK)

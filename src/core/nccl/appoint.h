@@ -20,11 +20,11 @@
 int oriel_appoint_find(const oriel_heap *heap, uint64_t group);
 
 typedef struct oriel_appointed {
-    oriel_group *group;
-    int rank;        /* of this member */
-    int place;       /* that oriel_appoint_find gave */
-    int alone;       /* an appointment is made when one wants it; otherwise all must */
-    double patience; /* seconds; less than the comm's deadline: then it is called off */
+    oriel_group *group; /* whose members meet */
+    int rank;           /* of this member */
+    int place;          /* that oriel_appoint_find gave */
+    int alone;          /* an appointment is made when one wants it; otherwise all must */
+    double patience;    /* seconds; less than the comm's deadline: then it is called off */
 } oriel_appointed;
 
 /* Local and short: this member begins a call, and wants so many things. `due_p`: the members

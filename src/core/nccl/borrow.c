@@ -16,21 +16,21 @@ _Static_assert(MOST_WINDOWS <= 64, "a bit for each window");
 /* A window that all members have registered, and what this rank brought to it: number -1 is
  * nothing that anybody asks for. */
 typedef struct borrowed_window {
-    nccl_window window;
-    oriel_brought brought;
+    nccl_window window;    /* NULL: the place is free */
+    oriel_brought brought; /* its mapping is closed with the window */
 } borrowed_window;
 
 /* One rank's view of a group whose communicator is lent. */
 struct oriel_borrowed {
-    uint64_t group;
-    int place;      /* of its appointments */
-    nccl_comm comm; /* the last that was lent: to know it again, no more */
-    int rank;       /* on it */
-    const nccl_library *nccl;
-    int registers; /* buffers, too */
-    int said;      /* that it was refused */
-    borrowed_window windows[MOST_WINDOWS];
-    struct oriel_borrowed *next;
+    uint64_t group;                        /* its hash */
+    int place;                             /* of its appointments */
+    nccl_comm comm;                        /* the last that was lent: to know it again, no more */
+    int rank;                              /* on it */
+    const nccl_library *nccl;              /* that the communicator is of */
+    int registers;                         /* buffers, too */
+    int said;                              /* that it was refused */
+    borrowed_window windows[MOST_WINDOWS]; /* those without a handle are free */
+    struct oriel_borrowed *next;           /* of the rank's list */
 };
 
 /* ---- whether it can be asked for -------------------------------------------------------- */
@@ -239,11 +239,11 @@ nccl_comm oriel_borrow_comm(const oriel_comm *comm, int rank)
 
 /* Between all have come and all have left. */
 typedef struct gathering {
-    oriel_appointed a;
-    oriel_comm *comm;
-    oriel_device_rank *r;
-    struct oriel_borrowed *b;
-    const nccl_library *nccl;
+    oriel_appointed a;                   /* as the calls of appoint.h want it */
+    oriel_comm *comm;                    /* of the group */
+    oriel_device_rank *r;                /* this member, as a device */
+    struct oriel_borrowed *b;            /* its view of the group */
+    const nccl_library *nccl;            /* that made the communicator */
     oriel_brought brought[HEAP_BROUGHT]; /* by this rank: what is left of it */
 } gathering;
 

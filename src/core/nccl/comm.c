@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "base/config.h"
-#include "base/log.h"
 #include "base/sys.h"
 
 _Static_assert(sizeof(nccl_id) <= sizeof(oriel_invitation), "the id is the invitation");

@@ -17,16 +17,16 @@ typedef struct oriel_nccl_stream {
 } oriel_nccl_stream;
 
 struct oriel_nccl {
-    oriel_nccl_links links;
-    nccl_window *heaps;  /* per local rank: the window of all heaps; NULL: they are in none */
-    _Atomic int broken;  /* something failed on the communicators: they do nothing more */
-    _Atomic int breaks;  /* a thread is about to say so in `why` */
-    char why[HEAP_TEXT]; /* why they are broken */
-    int lost;            /* NCCL did not come back from their end */
-    int parted;          /* all ranks are done with them */
-    _Atomic int calls;   /* calls of NCCL's own may be under way: oriel_nccl_look polls */
-    int revoked;         /* so many links have ended what they had on the GPUs */
-    double trouble_at;   /* when NCCL first spoke of it; 0: never */
+    oriel_nccl_links links; /* a communicator for each local rank */
+    nccl_window *heaps;     /* per local rank: the window of all heaps; NULL: they are in none */
+    _Atomic int broken;     /* something failed on the communicators: they do nothing more */
+    _Atomic int breaks;     /* a thread is about to say so in `why` */
+    char why[HEAP_TEXT];    /* why they are broken */
+    int lost;               /* NCCL did not come back from their end */
+    int parted;             /* all ranks are done with them */
+    _Atomic int calls;      /* calls of NCCL's own may be under way: oriel_nccl_look polls */
+    int revoked;            /* so many links have ended what they had on the GPUs */
+    double trouble_at;      /* when NCCL first spoke of it; 0: never */
     struct oriel_rounds *rounds;          /* of the registrar: see register.c */
     oriel_nccl_stream *streams;           /* per local rank; NULL: not yet, or `no_calls` */
     char no_calls[200];                   /* why there is no all_reduce via NCCL; "": there is */

@@ -33,10 +33,10 @@ enum vote { BUSY = 1, IS_READY, DONE };
 
 /* A round's word in the heap: number << 32 | set << 16 | kind << 8 | phase. */
 struct round {
-    uint32_t number;
-    int set;
-    enum kind kind;
-    enum phase phase;
+    uint32_t number;  /* from 1 */
+    int set;          /* of windows: which place in `sets` */
+    enum kind kind;   /* what is done in it */
+    enum phase phase; /* how far it is */
 };
 
 /* What a round has registered. */

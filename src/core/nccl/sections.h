@@ -26,7 +26,7 @@ typedef struct heap_offer {
 /* Of a rank. */
 typedef struct heap_offers {
     _Atomic uint32_t unregistered; /* exports, as yet */
-    heap_offer offer;
+    heap_offer offer;              /* in the round at hand */
 } HEAP_ALIGNED heap_offers;
 
 /* ---- appointments of groups: see appoint.h and borrow.c -------------------------------------- */

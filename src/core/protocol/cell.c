@@ -60,7 +60,7 @@ static int add_unless_revoked(heap_cell *cell, uint64_t what)
 
 static int is_ordered(const oriel_key *key)
 {
-    return key->run == 0 && key->site == 0;
+    return key->site == 0;
 }
 
 static int is_first(const oriel_key *key)
@@ -81,7 +81,7 @@ static heap_bucket *bucket_of(const oriel_heap *heap, const oriel_key *key, uint
 
 static uint64_t key_hash(const oriel_key *key)
 {
-    uint64_t h = oriel_mix(key->group ^ oriel_mix(key->run ^ oriel_mix(key->site)));
+    uint64_t h = oriel_mix(key->group ^ oriel_mix(key->site));
 
     return oriel_mix(h ^ key->count);
 }
@@ -133,48 +133,52 @@ static void give_block(const oriel_heap *heap, int rank, int block)
     oriel_heap_give_bit(&heap->pool[rank].blocks[block / 64], block % 64);
 }
 
-/* How many of a pool's `count` blocks or channels a call may have. Of another's pool half is
- * left alone: only a rank that can always make its own calls' cells makes progress whatever
- * the others wait for. Of the own one the last is left to calls that all members have begun:
- * these end whatever the others wait for. */
-static uint32_t share_of(uint32_t count, int own, int early)
+/* How far a call has come when its cell is made, as far as the lane shows it. */
+enum stage { CALL_UNKNOWN, CALL_EARLY /* some member has yet to begin it */, CALL_BEGUN };
+
+/* How many of a pool's `count` blocks or channels a call may have. One that all members have
+ * begun ends whatever they wait for besides, and may have any. Others leave half of another's
+ * pool alone: only a rank that can always make its own calls' cells makes progress whatever the
+ * others wait for. Of the own pool an early call leaves the last. */
+static uint32_t share_of(uint32_t count, int own, enum stage stage)
 {
-    return own ? count - (uint32_t)early : count / 2;
+    if (stage == CALL_BEGUN)
+        return count;
+    return own ? count - (stage == CALL_EARLY) : count / 2;
 }
 
 /* Takes what the operation needs from the pool of `owner`. */
 static int take_resources(const oriel_heap *heap, heap_cell *cell, int owner, int rank, int staged,
-                          int early)
+                          enum stage stage)
 {
     const heap_header *h = heap->header;
     int own = owner == rank;
 
     cell->owner = owner;
     cell->channel = -1;
-    cell->block = take_block(heap, owner, share_of(h->num_blocks, own, early));
+    cell->block = take_block(heap, owner, share_of(h->num_blocks, own, stage));
     if (cell->block < 0)
         return 0;
     if (staged)
         cell->channel =
-            oriel_heap_take_bit(&heap->pool[owner].channels, share_of(h->num_channels, own, early));
+            oriel_heap_take_bit(&heap->pool[owner].channels, share_of(h->num_channels, own, stage));
     if (!staged || cell->channel >= 0)
         return 1;
     give_block(heap, owner, cell->block);
     return 0;
 }
 
-/* Whether the lane shows that some member has yet to begin the call. Where there is no lane it
- * cannot be known. */
-static int is_early(const oriel_group *group, int rank, const oriel_key *key)
+static enum stage stage_of(const oriel_group *group, int rank, const oriel_key *key)
 {
     const oriel_member *member = &group->members[rank - group->comm->first_rank];
 
-    return is_ordered(key) && key->count > 0 && member->lane != NULL &&
-           oriel_lane_missing(member, key->count) >= 0;
+    if (!is_ordered(key) || key->count == 0 || member->lane == NULL)
+        return CALL_UNKNOWN;
+    return oriel_lane_missing(member, key->count) >= 0 ? CALL_EARLY : CALL_BEGUN;
 }
 
 /* Called with the bucket locked. Returns 0 when a resource is missing. The first
- * member's pool comes first, whoever makes the cell: so a group's operations use the
+ * member's pool comes first, whichever member makes the cell: so a group's operations use the
  * same memory again. */
 static int make_cell(const oriel_group *group, heap_bucket *bucket, int way, int rank,
                      const oriel_key *key, const oriel_record *record)
@@ -182,10 +186,10 @@ static int make_cell(const oriel_group *group, heap_bucket *bucket, int way, int
     const oriel_heap *heap = &group->comm->heap;
     heap_cell *cell = &bucket->cells[way];
     int staged = record->mode == ORIEL_MODE_STAGED;
-    int early = is_early(group, rank, key);
+    enum stage stage = stage_of(group, rank, key);
 
-    if (!take_resources(heap, cell, group->ranks[0], rank, staged, early) &&
-        !take_resources(heap, cell, rank, rank, staged, early))
+    if (!take_resources(heap, cell, group->ranks[0], rank, staged, stage) &&
+        !take_resources(heap, cell, rank, rank, staged, stage))
         return 0;
     cell->key = *key;
     cell->record = *record;
@@ -250,8 +254,8 @@ static oriel_status enter_locked(const oriel_group *group, heap_bucket *bucket, 
         return ORIEL_OK;
     }
     cell = &bucket->cells[way];
-    /* The key came again (XLA restarts a program's run counter when it compiles
-     * it anew) while the last use of it has not been left by all. */
+    /* The key came again while the last use of it has not been left by all. Counts only grow, so
+     * nobody makes such keys. */
     if ((uint32_t)index < cell->record.n &&
         atomic_load_explicit(&oriel_heap_members(heap, cell)[index].arrived, memory_order_relaxed))
         return ORIEL_IN_PROGRESS;

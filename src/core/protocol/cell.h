@@ -1,6 +1,6 @@
-/* The protocol of one operation: see docs/protocol.md. A cell is the meeting
- * place of one operation in the heap; its one atomic word decides everything on
- * which all members must agree. */
+/* The protocol of one operation: see docs/protocol.md, and the model in
+ * tests/model/cell.pml. A cell is the meeting place of one operation in the heap; its
+ * one atomic word decides everything on which all members must agree. */
 #ifndef ORIEL_CORE_PROTOCOL_CELL_H
 #define ORIEL_CORE_PROTOCOL_CELL_H
 
@@ -19,9 +19,8 @@ enum oriel_mode {
 
 typedef struct oriel_key {
     uint64_t group; /* its hash */
-    uint64_t run;   /* of the program; 0 in ordered calls */
-    uint64_t site;  /* the call in the program; 0 in ordered calls */
-    uint64_t count; /* how often it was made before */
+    uint64_t site;  /* the call in its program, by name; 0 in ordered calls */
+    uint64_t count; /* how often the rank made it before, in this world */
 } oriel_key;
 
 typedef struct heap_member {
@@ -42,16 +41,16 @@ typedef struct heap_cell {
     _Atomic uint64_t word;                    /* see cell.c */
     HEAP_ALIGNED _Atomic uint32_t next_chunk; /* direct: the first that nobody has taken ... */
     _Atomic uint32_t done_chunks;             /* ... and how many are done */
-    oriel_key key HEAP_ALIGNED;
-    oriel_record record;
-    oriel_record second; /* the first that differed ... */
-    int32_t second_rank; /* ... who brought it ... */
-    int32_t record_rank; /* ... and who wrote the other */
-    int32_t owner;       /* rank whose pool the block and the channel are of */
-    int32_t block;       /* with the members' table */
-    int32_t channel;     /* -1: none */
-    uint64_t at;         /* staged: how many bytes were before it */
-    int32_t lane;        /* taken for the group by its first call, of the owner's pool; -1: none */
+    oriel_key key HEAP_ALIGNED;               /* of the operation it serves */
+    oriel_record record;                      /* as its creator asked for it */
+    oriel_record second;                      /* the first that differed ... */
+    int32_t second_rank;                      /* ... the rank that brought it ... */
+    int32_t record_rank;                      /* ... and the rank that wrote `record` */
+    int32_t owner;                            /* rank whose pool the block and the channel are of */
+    int32_t block;                            /* with the members' table */
+    int32_t channel;                          /* -1: none */
+    uint64_t at;                              /* staged: how many bytes were before it */
+    int32_t lane; /* taken for the group by its first call, of the owner's pool; -1: none */
 } HEAP_ALIGNED heap_cell;
 
 /* Cells are found by their keys: the hash of a key leads to a bucket. */
@@ -61,7 +60,7 @@ typedef struct heap_bucket {
     _Atomic uint32_t lock;                 /* 0: free, else 1 + rank of the holder */
     uint32_t used;                         /* bit per way */
     HEAP_ALIGNED uint64_t hash[HEAP_WAYS]; /* of the keys */
-    heap_cell cells[HEAP_WAYS];
+    heap_cell cells[HEAP_WAYS];            /* in use where `used` says so */
 } HEAP_ALIGNED heap_bucket;
 
 extern const heap_section oriel_protocol_sections[];
@@ -75,8 +74,8 @@ size_t oriel_heap_eager_bytes(const oriel_heap *heap, int n);
 char *oriel_heap_eager(const oriel_heap *heap, const heap_cell *cell, int n, int index);
 
 typedef struct cell_view {
-    uint32_t arrived, active, finished, left;
-    int revoked, mismatch;
+    uint32_t arrived, active, finished, left; /* members that did so: see cell.c */
+    int revoked, mismatch;                    /* it has failed; its records differ */
 } cell_view;
 
 /* Finds or makes the cell of `key` for member `index` (world rank `rank`).
@@ -105,7 +104,7 @@ void oriel_cell_leave(const oriel_group *group, heap_cell *cell);
 /* The first member that has not arrived; once all have, the one that is furthest
  * behind in a staged transfer; -1: none. A world rank. */
 int oriel_cell_missing(const oriel_group *group, const heap_cell *cell);
-/* Who is just entering or leaving where this key's cell is or would be; -1: nobody. */
+/* A rank that is just entering or leaving where this key's cell is or would be; -1: none. */
 int oriel_cell_lock_holder(const oriel_comm *comm, const oriel_key *key);
 
 #endif

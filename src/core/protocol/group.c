@@ -86,7 +86,7 @@ static void find_procs(oriel_group *group)
     group->one_process = group->num_procs == 1 && group->procs[0] == comm->process;
 }
 
-static void find_seats(oriel_group *group)
+static void find_members(oriel_group *group)
 {
     const oriel_comm *comm = group->comm;
 
@@ -129,7 +129,7 @@ static oriel_group *group_new(oriel_comm *comm, const int *ranks, int n)
     }
     memcpy(group->ranks, ranks, (size_t)n * sizeof *ranks);
     find_procs(group);
-    find_seats(group);
+    find_members(group);
     group->facts = facts_of(group);
     return group;
 }
@@ -224,7 +224,7 @@ void oriel_group_destroy(oriel_group *group)
     }
     *link = group->next;
     pthread_mutex_unlock(&group->comm->lock);
-    /* A forked child has the object alone: its parent still sits there. */
+    /* A forked child frees the object alone: its parent is still a member. */
     for (int k = 0; k < group->comm->local_ranks && group->comm->pid == getpid(); k++)
         oriel_lane_leave(&group->members[k], &group->comm->heap);
     group_free(group);

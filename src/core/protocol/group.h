@@ -4,7 +4,7 @@
 
 #include "core/world/comm.h"
 
-/* A group shared by all who name the same ranks; owned by the comm. */
+/* A group shared by all callers that name the same ranks; owned by the comm. */
 oriel_status oriel_group_intern(oriel_comm *comm, const int *ranks, int n, oriel_group **group_p);
 void oriel_groups_free(oriel_comm *comm);
 

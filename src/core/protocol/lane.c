@@ -12,6 +12,12 @@
 #define SEAL_CALL(w) ((w) >> 2)
 enum seal { SEAL_OPEN = 1, SEAL_REVOKED, SEAL_COMMITTED };
 
+/* Pools plan a head and the slots of each rank, and then room for bulks: so a bulk of any group is
+ * longer than what a slot takes. */
+_Static_assert(sizeof(heap_lane) + sizeof(lane_member) <= HEAP_LANE_HEAD, "a member's head fits");
+_Static_assert(HEAP_LANE_ROOM / HEAP_MAX_RANKS * HEAP_LANE_RANKS > LANE_SMALL + HEAP_LINE,
+               "a bulk, cut to whole lines, holds more than a slot");
+
 size_t oriel_lane_room_for(const oriel_heap *heap, int n)
 {
     size_t slots =
@@ -23,7 +29,7 @@ size_t oriel_lane_room_for(const oriel_heap *heap, int n)
     bulk =
         oriel_round_down((heap->header->lane_bytes - slots) / ((size_t)n * LANE_BULKS), HEAP_LINE);
     /* All groups that are a part of the world should fit its caches. */
-    return oriel_most(oriel_least(bulk, HEAP_LANE_ROOM), LANE_SMALL);
+    return oriel_least(bulk, HEAP_LANE_ROOM);
 }
 
 static heap_lane *lane_at(const oriel_heap *heap, int owner, int number)

@@ -1,8 +1,9 @@
 /* Lanes: the short way for calls that a group's members make in one order. See
- * docs/protocol.md. A lane is memory of the heap that a group keeps: a few slots
- * for each member, each with a word, the call's record and its payload. A member
- * arrives by one store to its own word and is done when it has seen the words of
- * all others: no table, no lock, no word that all write.
+ * docs/protocol.md, and the models lane.pml (calls that need all members), lane_large.pml
+ * (calls that go on in a cell) and rooted.pml (calls that need one) in tests/model. A lane is
+ * memory of the heap that a group keeps: a few slots for each member, each with a word, the call's
+ * record and its payload. A member arrives by one store to its own word and is done when it has
+ * seen the words of all others: no table, no lock, no word that all write.
  *
  * The first call of a group meets in a cell, whose creator takes the lane. Where
  * none is free, the group goes on with cells. */
@@ -19,9 +20,9 @@ enum { LANE_SLOTS = HEAP_LANE_SLOTS, LANE_BULKS = HEAP_LANE_BULKS };
 /* The payload begins on the line of the word, so that a small call costs one miss
  * for each peer. */
 typedef struct lane_slot {
-    _Atomic uint64_t word;
-    uint64_t digest; /* of the record, and of those before */
-    char payload[];
+    _Atomic uint64_t word; /* call << 6 | lag: the member has arrived */
+    uint64_t digest;       /* of the record, and of those before */
+    char payload[];        /* up to LANE_SMALL bytes */
 } lane_slot;
 
 /* Payloads up to LANE_SMALL lie in the slot. Larger ones have bulks of their own, of which
@@ -30,14 +31,14 @@ enum { LANE_SMALL = HEAP_LANE_SLOT - sizeof(lane_slot), LANE_TURNS_FROM = 4096 }
 
 /* What its owner stores to in every call and others hardly ever read. */
 typedef struct lane_member {
-    _Atomic uint64_t done;
-    oriel_record record[LANE_SLOTS];
+    _Atomic uint64_t done;           /* calls 1 ... done are completed by this member */
+    oriel_record record[LANE_SLOTS]; /* of the last calls, by slot */
 } HEAP_ALIGNED lane_member;
 
 typedef struct heap_lane {
-    _Atomic uint32_t left; /* members whose group is gone */
-    _Atomic uint64_t seal[LANE_SLOTS];
-    lane_member member[];
+    _Atomic uint32_t left;             /* members whose group is gone */
+    _Atomic uint64_t seal[LANE_SLOTS]; /* call << 2 | state, by slot: see lane.c */
+    lane_member member[];              /* as many as the group has */
 } heap_lane;
 
 /* How a call stands in its lane. */
@@ -45,12 +46,12 @@ enum lane_view { LANE_WAITING, LANE_FULL, LANE_REVOKED, LANE_MISMATCH };
 
 /* A member's own view of its group's lane; used by the rank's thread alone. */
 struct oriel_member {
-    heap_lane *lane; /* NULL: none */
-    int owner;       /* rank whose pool it is of */
-    int number;      /* in that pool */
-    int settled;     /* the group's first call is over: now it is known whether there is one */
-    int index;       /* of this rank in the group; -1: no member */
-    uint32_t n;
+    heap_lane *lane;  /* NULL: none */
+    int owner;        /* rank whose pool it is of */
+    int number;       /* in that pool */
+    int settled;      /* the group's first call is over: now it is known whether there is one */
+    int index;        /* of this rank in the group; -1: no member */
+    uint32_t n;       /* members */
     size_t bulk;      /* bytes of a place for larger payloads */
     size_t small;     /* payloads up to so many bytes need no choice: see ops/choose.h */
     uint32_t ahead;   /* bit k: call done + 2 + k is completed, done + 1 is not */
@@ -84,7 +85,7 @@ void oriel_lane_leave(oriel_member *member, const oriel_heap *heap);
 /* Whether call `s` may be written, with a payload of so many bytes: everybody has read
  * the one whose place it takes. */
 int oriel_lane_free(oriel_member *member, uint64_t s, size_t bytes);
-/* Who has not read it yet, a position; -1: all have, or there is no lane. */
+/* A member that has not read it yet, a position; -1: all have, or there is no lane. */
 int oriel_lane_behind(const oriel_member *member, uint64_t s, size_t bytes);
 static inline lane_slot *oriel_lane_slot(const oriel_member *member, uint64_t s, int index)
 {
@@ -121,11 +122,11 @@ static inline char *oriel_lane_payload(const oriel_member *member, uint64_t s, i
 
 /* Arrives at `s`, payload of so many bytes in place. */
 void oriel_lane_arrive(oriel_member *member, uint64_t s, const oriel_record *record, size_t bytes);
-/* After arriving: looks at the members from scan->at on and stays at who is missing
- * or differs. LANE_FULL: all who are needed are there. If those are all members, the
- * call is committed; ring the group, since only now is it sure that others see this
- * member's arrival. Who needs some alone rings when it arrives, and when it has
- * completed. */
+/* After arriving: looks at the members from scan->at on and stays at one that is
+ * missing or differs. LANE_FULL: all members that are needed are there. If those are all
+ * there are, the call is committed; ring the group, since only now is it sure that others
+ * see this member's arrival. A member that needs some alone rings when it arrives, and when
+ * it has completed. */
 enum lane_view oriel_lane_look(oriel_member *member, uint64_t s, lane_scan *scan);
 /* A member that has arrived at `s` with another record; -1: none. */
 int oriel_lane_differs(const oriel_member *member, uint64_t s);

@@ -1,17 +1,16 @@
 /* How the processes of a job find each other. Every process says hello in the
  * key-value store; process 0 reads all hellos, makes the heap and publishes where
- * to fetch it (or why it could not); the others fetch it and say whether they
- * could; process 0 publishes the outcome, so that all have the comm or nobody has.
- * Four messages per process, whatever the size of the job.
+ * to fetch it; the others fetch it and say that they have; process 0 publishes the
+ * outcome, so that all have the comm or nobody has. Four messages per process,
+ * whatever the size of the job.
  *
- * On several machines process 0 also publishes who is where. The first process of
+ * On several machines process 0 also publishes where each process is. The first process of
  * each other machine is its lead: makes the heap there, connects to process 0 (the
  * bridge) and publishes where the rest of its machine fetches that heap. Two more
  * messages per process.
  *
- * A process that fails still comes to the meeting, to say so: the others fail
+ * A process that fails, at whatever step, says that as the outcome: the others fail
  * with its sentence instead of waiting for it. */
-#define _GNU_SOURCE
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -27,46 +26,27 @@
 
 enum { HEAP_ID = 0 };
 
-/* How far a process got: why there is no heap, or no comm. */
-struct report {
-    int32_t status; /* oriel_status */
-    char text[HEAP_TEXT];
-};
-
-struct hello {
-    struct report report;
-    char version[16];
-    char boot[40]; /* empty: unknown */
-    char net[40];
-    char host[64]; /* ORIEL_HOSTID */
-    int32_t num_processes;
-    int32_t local_ranks;
-    uint32_t uid;
-    int32_t pid;
-};
-
 struct plan {
-    uint64_t heap_bytes;
-    struct report report;
-    oriel_ticket ticket;
+    uint64_t heap_bytes;         /* of the machine's heap */
+    oriel_ticket ticket;         /* where the lead's port is */
     oriel_invitation invitation; /* of the fabric of its GPUs */
-    uint32_t num_machines;       /* in process 0's */
+    uint64_t num_machines;       /* in process 0's; as wide as the rest, so that no gap is sent */
 };
 
-/* Who is where, as process 0 found out. */
+/* Where a process is, as process 0 found out. */
 struct place {
-    int16_t machine;
-    int16_t local_ranks;
-    int32_t pid;
+    int16_t machine;     /* from 0, in the order of their first processes */
+    int16_t local_ranks; /* of this process */
+    int32_t pid;         /* as in its hello */
 };
 struct places {
-    oriel_bridge_ticket bridge;
-    struct place of[HEAP_MAX_RANKS];
+    oriel_bridge_ticket bridge;      /* how leads reach process 0 */
+    struct place of[HEAP_MAX_RANKS]; /* by process number */
 };
 
 /* A machine: processes share memory when they run on one kernel and can reach each
  * other's abstract Unix sockets, which belong to a network namespace. */
-static void name_host(struct hello *hello)
+static void name_host(oriel_hello *hello)
 {
     if (oriel_sys_now->read_line("/proc/sys/kernel/random/boot_id", hello->boot,
                                  sizeof hello->boot) != 0)
@@ -82,48 +62,30 @@ static int is_same_place(const char *mine, const char *theirs, size_t len)
     return mine[0] == '\0' || theirs[0] == '\0' || strncmp(mine, theirs, len) == 0;
 }
 
-static int is_same_machine(const struct hello *a, const struct hello *b)
+static int is_same_machine(const oriel_hello *a, const oriel_hello *b)
 {
     return is_same_place(a->boot, b->boot, sizeof a->boot) &&
            is_same_place(a->net, b->net, sizeof a->net) &&
            strncmp(a->host, b->host, sizeof a->host) == 0;
 }
 
-static struct report report_of(oriel_status status)
+static oriel_status check_hello(int process, const oriel_hello *mine, const oriel_hello *theirs)
 {
-    struct report report = {.status = (int32_t)status};
-
-    if (status != ORIEL_OK)
-        snprintf(report.text, sizeof report.text, "%s", oriel_last_error());
-    return report;
-}
-
-/* Takes over another process's failure. */
-static oriel_status status_of(const struct report *report)
-{
-    if (report->status == ORIEL_OK)
-        return ORIEL_OK;
-    return oriel_fail((oriel_status)report->status, "%.*s", HEAP_TEXT - 1, report->text);
-}
-
-static oriel_status check_hello(int process, const struct hello *mine, const struct hello *theirs)
-{
-    oriel_status st;
-
     if (strncmp(mine->version, theirs->version, sizeof mine->version) != 0)
         return oriel_fail(
             ORIEL_ERR_MISMATCH,
             "process 0 runs oriel %.16s and process %d runs %.16s; install one version",
             mine->version, process, theirs->version);
-    st = status_of(&theirs->report);
-    if (st != ORIEL_OK)
-        return oriel_fail_in(st, "process %d", process);
     if (mine->num_processes != theirs->num_processes)
         return oriel_fail(ORIEL_ERR_MISMATCH,
                           "num_processes is %d on process 0 and %d on process "
                           "%d",
                           mine->num_processes, theirs->num_processes, process);
-    /* Elsewhere the secret alone says who belongs to the job. */
+    if (mine->team != theirs->team)
+        return oriel_fail(ORIEL_ERR_MISMATCH,
+                          "ORIEL_TEAM is %d on process 0 and %d on process %d: set it alike on all",
+                          mine->team, theirs->team, process);
+    /* On another machine the secret alone says that a process belongs to the job. */
     if (mine->uid != theirs->uid && is_same_machine(mine, theirs))
         return oriel_fail(ORIEL_ERR_AUTH, "process %d runs as uid %u, process 0 as uid %u", process,
                           theirs->uid, mine->uid);
@@ -140,13 +102,12 @@ static oriel_status join_heap(oriel_comm *comm)
 
     if (st != ORIEL_OK)
         return st;
-    comm->joined = 1;
     for (int p = 0; p < comm->num_processes; p++)
         comm->here += oriel_comm_is_here(comm, p);
     comm->size = (int)comm->heap.header->num_ranks;
     comm->first_rank = proc->first_rank;
     comm->local_ranks = proc->local_ranks;
-    if (comm->serves && !comm->has_port) {
+    if (comm->on_gpus && comm->num_processes > 1 && !comm->has_port) {
         st = comm->fabric->port_create(&comm->port);
         if (st != ORIEL_OK)
             return st;
@@ -206,85 +167,107 @@ static oriel_status lead_heap(oriel_comm *comm, const struct place *places)
 
 /* What the hellos say. */
 struct census {
-    struct places places;
-    int num_machines;
-    struct hello leads[]; /* of the machines */
+    struct places places; /* what process 0 publishes */
+    int num_machines;     /* that were found */
+    oriel_hello *leads;   /* of the machines */
+    oriel_hello of[];     /* by process; a version of "" is not read yet. The leads follow. */
 };
 
-static void count(struct census *census, int process, const struct hello *hello)
+static void count(struct census *census, int process)
 {
+    const oriel_hello *hello = &census->of[process];
     int machine = 0;
 
     while (machine < census->num_machines && !is_same_machine(&census->leads[machine], hello))
         machine++;
     if (machine == census->num_machines)
         census->leads[census->num_machines++] = *hello;
-    census->places.of[process] = (struct place){
-        .machine = (int16_t)machine, .local_ranks = (int16_t)hello->local_ranks, .pid = hello->pid};
+    census->places.of[process] = (struct place){.machine = (int16_t)machine,
+                                                .local_ranks = (int16_t)hello->local_ranks,
+                                                .pid = hello->life.pid};
 }
 
-/* Waits for all, whatever they say, so that nobody comes to a store that is gone. */
-static oriel_status collect_hellos(const oriel_meeting *meeting, const struct hello *mine,
+/* ORIEL_IN_PROGRESS: it is not there yet. */
+static oriel_status read_hello(oriel_meeting *meeting, const oriel_hello *mine, int process,
+                               oriel_hello *theirs)
+{
+    oriel_hello hello;
+    oriel_status st = oriel_meeting_try(meeting, "hello", process, &hello, sizeof hello);
+
+    if (st != ORIEL_OK)
+        return st;
+    oriel_lives_follow(&meeting->lives, process, &hello.life);
+    st = check_hello(process, mine, &hello);
+    if (st != ORIEL_OK)
+        meeting->culprit = process;
+    *theirs = hello;
+    return st;
+}
+
+/* In any order: a process that has come may end while another is waited for. At the deadline the
+ * first that is missing is named. */
+static int next_guest(const oriel_meeting *meeting, const struct census *census, int process)
+{
+    int n = meeting->num_processes;
+    int next = oriel_now() < meeting->deadline ? process % (n - 1) + 1 : 1;
+
+    while (census->of[next].version[0] != '\0')
+        next = next % (n - 1) + 1;
+    return next;
+}
+
+static oriel_status collect_hellos(oriel_meeting *meeting, const oriel_hello *mine,
                                    struct census *census)
 {
-    struct report first = mine->report;
+    int left = mine->num_processes - 1;
+    int p = left; /* the next is 1 */
 
-    count(census, 0, mine);
-    for (int p = 1; p < mine->num_processes; p++) {
-        struct hello theirs;
-        oriel_status st = oriel_meeting_get(meeting, "hello", p, &theirs, sizeof theirs);
+    census->of[0] = *mine;
+    while (left > 0) {
+        oriel_status st;
 
-        if (st == ORIEL_OK)
-            st = check_hello(p, mine, &theirs);
-        if (st == ORIEL_OK)
-            count(census, p, &theirs);
-        else if (first.status == ORIEL_OK)
-            first = report_of(st);
+        p = next_guest(meeting, census, p);
+        st = read_hello(meeting, mine, p, &census->of[p]);
+        if (st != ORIEL_OK && st != ORIEL_IN_PROGRESS)
+            return st;
+        left -= st == ORIEL_OK;
     }
-    return status_of(&first);
+    for (p = 0; p < mine->num_processes; p++)
+        count(census, p);
+    return ORIEL_OK;
 }
 
-/* Waits for all here too: the heap is there until everybody has tried to fetch it. */
-static oriel_status collect_reports(const oriel_meeting *meeting, int num_processes)
+/* The heap is there until everybody has fetched it. */
+static oriel_status collect_joined(oriel_meeting *meeting)
 {
-    struct report first = {.status = ORIEL_OK};
+    oriel_status st = ORIEL_OK;
+    uint32_t joined;
 
-    for (int p = 1; p < num_processes; p++) {
-        struct report theirs;
-        oriel_status st = oriel_meeting_get(meeting, "joined", p, &theirs, sizeof theirs);
-
-        if (st == ORIEL_OK)
-            st = status_of(&theirs);
-        if (st != ORIEL_OK && first.status == ORIEL_OK)
-            first = report_of(oriel_fail_in(st, "process %d", p));
-    }
-    return status_of(&first);
+    for (int p = 1; st == ORIEL_OK && p < meeting->num_processes; p++)
+        st = oriel_meeting_get(meeting, "joined", p, &joined, sizeof joined);
+    return st;
 }
 
-static void write_plan(const oriel_comm *comm, oriel_status st, struct plan *plan_p)
+static struct plan plan_of(const oriel_comm *comm, int num_machines)
 {
-    *plan_p = (struct plan){.report = report_of(st),
-                            .ticket = comm->lead,
-                            .invitation = comm->invitation,
-                            .heap_bytes = comm->heap.segment.bytes};
+    return (struct plan){.ticket = comm->lead,
+                         .invitation = comm->invitation,
+                         .heap_bytes = comm->heap.segment.bytes,
+                         .num_machines = (uint64_t)num_machines};
 }
 
 /* Process 0's part until the others are told. */
-static oriel_status lead_all(oriel_comm *comm, const oriel_meeting *meeting,
-                             const struct hello *mine, int *num_machines_p)
+static oriel_status lead_all(oriel_comm *comm, oriel_meeting *meeting, const oriel_hello *mine,
+                             int *num_machines_p)
 {
     size_t n = (size_t)comm->num_processes;
-    struct census *census = oriel_sys_now->alloc(sizeof *census + n * sizeof *mine);
+    struct census *census = oriel_sys_now->alloc(sizeof *census + 2 * n * sizeof *mine);
     const oriel_device_fabric *fabric = NULL;
     oriel_status st;
 
-    if (census == NULL) {
-        struct hello theirs;
-
-        for (int p = 1; p < comm->num_processes; p++)
-            (void)oriel_meeting_get(meeting, "hello", p, &theirs, sizeof theirs);
+    if (census == NULL)
         return oriel_fail(ORIEL_ERR_SYSTEM, "out of memory for %d processes", comm->num_processes);
-    }
+    census->leads = census->of + n;
     st = collect_hellos(meeting, mine, census);
     if (st == ORIEL_OK)
         st = lead_heap(comm, census->places.of);
@@ -301,25 +284,19 @@ static oriel_status lead_all(oriel_comm *comm, const oriel_meeting *meeting,
     return st;
 }
 
-static oriel_status lead(oriel_comm *comm, const oriel_meeting *meeting, const struct hello *mine)
+static oriel_status lead(oriel_comm *comm, oriel_meeting *meeting, const oriel_hello *mine)
 {
     struct plan plan;
-    struct report outcome;
     int num_machines = 1;
     oriel_status st = lead_all(comm, meeting, mine, &num_machines);
-    oriel_status told;
 
-    if (comm->num_processes == 1)
+    if (st != ORIEL_OK || comm->num_processes == 1)
         return st;
-    write_plan(comm, st, &plan);
-    plan.num_machines = (uint32_t)num_machines;
-    told = oriel_meeting_set(meeting, "plan", 0, &plan, sizeof plan);
-    if (st != ORIEL_OK || told != ORIEL_OK)
-        return st != ORIEL_OK ? status_of(&plan.report) : told;
-    st = collect_reports(meeting, comm->num_processes);
-    outcome = report_of(st);
-    told = oriel_meeting_set(meeting, "outcome", 0, &outcome, sizeof outcome);
-    return st != ORIEL_OK ? status_of(&outcome) : told;
+    plan = plan_of(comm, num_machines);
+    st = oriel_meeting_set(meeting, "plan", 0, &plan, sizeof plan);
+    if (st == ORIEL_OK)
+        st = collect_joined(meeting);
+    return st == ORIEL_OK ? oriel_meeting_succeed(meeting) : st;
 }
 
 static oriel_status attach(oriel_comm *comm, const oriel_meeting *meeting, const struct plan *plan)
@@ -353,17 +330,17 @@ static oriel_status lead_machine(oriel_comm *comm, const oriel_meeting *meeting,
 {
     struct plan plan;
     oriel_status st = lead_heap(comm, places->of);
-    oriel_status told;
 
     if (st == ORIEL_OK)
         st = oriel_bridge_join(comm, &places->bridge, meeting->deadline);
-    write_plan(comm, st, &plan);
-    told = oriel_meeting_set(meeting, "heap", comm->process, &plan, sizeof plan);
-    return st != ORIEL_OK ? status_of(&plan.report) : told;
+    if (st != ORIEL_OK)
+        return st;
+    plan = plan_of(comm, (int)comm->heap.header->num_machines);
+    return oriel_meeting_set(meeting, "heap", comm->process, &plan, sizeof plan);
 }
 
 /* One of several machines: process 0's heap is of use on its own alone. */
-static oriel_status attach_here(oriel_comm *comm, const oriel_meeting *meeting,
+static oriel_status attach_here(oriel_comm *comm, oriel_meeting *meeting,
                                 const struct plan *of_process_0)
 {
     struct places *places = oriel_sys_now->alloc(sizeof *places);
@@ -383,78 +360,72 @@ static oriel_status attach_here(oriel_comm *comm, const oriel_meeting *meeting,
         if (first > 0)
             st = oriel_meeting_get(meeting, "heap", first, &plan, sizeof plan);
         if (st == ORIEL_OK)
-            st = status_of(&plan.report);
-        if (st == ORIEL_OK)
             st = attach(comm, meeting, &plan);
     }
     oriel_sys_now->release(places);
     return st;
 }
 
-static oriel_status follow(oriel_comm *comm, const oriel_meeting *meeting, const struct hello *mine)
+static oriel_status follow(oriel_comm *comm, oriel_meeting *meeting)
 {
+    const uint32_t joined = 1;
     struct plan plan;
-    struct report joined;
-    struct report outcome;
-    oriel_status st = oriel_meeting_set(meeting, "hello", comm->process, mine, sizeof *mine);
+    oriel_status st = oriel_meeting_get(meeting, "plan", 0, &plan, sizeof plan);
 
-    if (st == ORIEL_OK)
-        st = oriel_meeting_get(meeting, "plan", 0, &plan, sizeof plan);
-    if (mine->report.status != ORIEL_OK)
-        return status_of(&mine->report);
-    if (st == ORIEL_OK && plan.report.status != ORIEL_OK)
-        return status_of(&plan.report);
     if (st == ORIEL_OK)
         st = plan.num_machines > 1 ? attach_here(comm, meeting, &plan)
                                    : attach(comm, meeting, &plan);
-    joined = report_of(st);
-    st = oriel_meeting_set(meeting, "joined", comm->process, &joined, sizeof joined);
     if (st == ORIEL_OK)
-        st = oriel_meeting_get(meeting, "outcome", 0, &outcome, sizeof outcome);
-    if (st == ORIEL_OK && outcome.status != ORIEL_OK && outcome.status != joined.status)
-        return status_of(&outcome);
-    return joined.status != ORIEL_OK ? status_of(&joined) : st;
+        st = oriel_meeting_set(meeting, "joined", comm->process, &joined, sizeof joined);
+    return st == ORIEL_OK ? oriel_meeting_end(meeting) : st;
 }
 
-static void say_hello(const oriel_comm *comm, const oriel_comm_params *params, oriel_status mine,
-                      struct hello *hello_p)
+static void write_hello(const oriel_comm *comm, const oriel_comm_params *params,
+                        oriel_hello *hello_p)
 {
-    *hello_p = (struct hello){.report = report_of(mine),
-                              .num_processes = comm->num_processes,
-                              .local_ranks = params->local_ranks,
-                              .uid = (uint32_t)geteuid(),
-                              .pid = (int32_t)getpid()};
+    *hello_p = (oriel_hello){.num_processes = comm->num_processes,
+                             .local_ranks = params->local_ranks,
+                             .team = (int32_t)oriel_config_number(ORIEL_OPT_TEAM),
+                             .uid = (uint32_t)geteuid()};
     snprintf(hello_p->version, sizeof hello_p->version, "%s", ORIEL_VERSION_STRING);
-    if (comm->num_processes > 1)
-        name_host(hello_p);
+    if (comm->num_processes == 1)
+        return;
+    oriel_life_show(&hello_p->life);
+    name_host(hello_p);
 }
 
-static oriel_status meet(oriel_comm *comm, const struct hello *mine,
-                         const oriel_comm_params *params, oriel_meeting *meeting)
+/* `why`: the sentence of `mine`. */
+static oriel_status meet(oriel_comm *comm, const oriel_hello *hello,
+                         const oriel_comm_params *params, oriel_status mine, const char *why)
 {
-    oriel_status st = oriel_meeting_open(meeting, comm, params);
+    oriel_meeting meeting;
+    oriel_status st = oriel_meeting_open(&meeting, comm, params, hello, mine);
 
-    if (st == ORIEL_OK)
-        st = comm->process == 0 ? lead(comm, meeting, mine) : follow(comm, meeting, mine);
-    else if (mine->report.status != ORIEL_OK)
-        st = status_of(&mine->report);
-    oriel_meeting_close(meeting);
+    if (mine != ORIEL_OK)
+        st = oriel_fail(mine, "%s", why);
+    else if (st == ORIEL_OK)
+        st = comm->process == 0 ? lead(comm, &meeting, hello) : follow(comm, &meeting);
+    if (st != ORIEL_OK)
+        st = oriel_meeting_fail(&meeting, st);
+    oriel_meeting_close(&meeting);
     return st;
 }
 
 oriel_status oriel_bootstrap(oriel_comm *comm, const oriel_comm_params *params, oriel_status mine)
 {
-    oriel_meeting meeting;
-    struct hello hello;
-    oriel_status st = oriel_meeting_plan(&meeting, comm, params);
+    char why[HEAP_TEXT] = "";
+    oriel_hello hello;
+    oriel_status st = mine;
 
+    if (st == ORIEL_OK)
+        st = oriel_fabric_choose(comm->process, &comm->fabric);
     if (st != ORIEL_OK)
-        return st;
-    if (mine == ORIEL_OK)
-        mine = oriel_fabric_choose(comm->process, &comm->fabric);
-    say_hello(comm, params, mine, &hello);
-    st = comm->num_processes == 1 ? lead(comm, &meeting, &hello)
-                                  : meet(comm, &hello, params, &meeting);
+        snprintf(why, sizeof why, "%s", oriel_last_error());
+    write_hello(comm, params, &hello);
+    if (comm->num_processes > 1)
+        st = meet(comm, &hello, params, st, why);
+    else if (st == ORIEL_OK)
+        st = lead(comm, NULL, &hello);
     if (st == ORIEL_OK)
         oriel_spread_begin(comm);
     return st;

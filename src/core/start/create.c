@@ -111,7 +111,7 @@ static oriel_status make_local(oriel_comm *comm)
     return oriel_group_intern(comm, ranks, comm->size, &comm->world);
 }
 
-/* Whoever has GPUs shows them before all meet; if anybody does, all meet once more. */
+/* A process that has GPUs shows them before all meet; if any does, all meet once more. */
 static oriel_status make_world(oriel_comm *comm, const oriel_comm_params *params)
 {
     double timeout = oriel_config_number(ORIEL_OPT_INIT_TIMEOUT);
@@ -160,7 +160,6 @@ static oriel_comm *comm_new(const oriel_comm_params *params)
     comm->pid = (int)getpid();
     comm->process = params->process_id;
     comm->num_processes = params->num_processes;
-    comm->serves = params->num_processes > 1 && params->devices != NULL;
     comm->on_gpus = params->devices != NULL;
     comm->cache = oriel_cache_bytes();
     comm->apart = oriel_cores_apart();
@@ -178,12 +177,29 @@ static void note_faults(const oriel_comm *comm, oriel_status st)
         oriel_fail_in(st, "ORIEL_FAULT is set");
 }
 
+/* Those who have the comm already, and meet there next. */
+static void tell_members(oriel_comm *comm, oriel_status st)
+{
+    if (comm->size > 0 && comm->num_processes > 1)
+        oriel_comm_abort(comm, st, comm->first_rank, comm->process, "process %d: %s", comm->process,
+                         oriel_last_error());
+}
+
 /* There is no comm, but the others must not wait for it. */
 static oriel_status refuse(const oriel_comm_params *params, oriel_status st)
 {
     oriel_comm nobody = {.process = params->process_id, .num_processes = params->num_processes};
 
     return oriel_bootstrap(&nobody, params, st);
+}
+
+void oriel_comm_refuse(const oriel_comm_params *given, oriel_status status, const char *why)
+{
+    oriel_comm_params params;
+
+    oriel_config_load();
+    if (complete_params(given, &params) == ORIEL_OK && params.num_processes > 1)
+        refuse(&params, oriel_fail(status, "%s", why));
 }
 
 oriel_status oriel_comm_create(const oriel_comm_params *given, oriel_comm **comm_p)
@@ -212,6 +228,7 @@ oriel_status oriel_comm_create(const oriel_comm_params *given, oriel_comm **comm
         st = make_world(comm, &params);
     if (st != ORIEL_OK) {
         note_faults(comm, st);
+        tell_members(comm, st);
         comm_free(comm);
         return st;
     }
@@ -225,8 +242,11 @@ oriel_status oriel_comm_destroy(oriel_comm *comm)
 
     if (comm == NULL || comm->pid != (int)getpid())
         return ORIEL_OK;
-    if (!oriel_comm_aborted(comm))
+    if (!oriel_comm_aborted(comm)) {
+        atomic_store(&comm->heap.procs[comm->process].leaving, LEAVING_FINALIZE);
+        oriel_comm_ring_all(comm);
         st = oriel_comm_agree(comm, ORIEL_OK, comm->timeout);
+    }
     if (st == ORIEL_OK)
         st = oriel_devices_part(comm);
     comm_free(comm);

@@ -1,7 +1,7 @@
 /* What a launcher that is not oriel's own says about this process: Open MPI's
  * `mpirun` and Slurm's `srun`, by the variables they set.
  *
- * Whose word counts, in this order: the caller's arguments, ORIEL_PROCESS_ID and
+ * What counts, in this order: the caller's arguments, ORIEL_PROCESS_ID and
  * ORIEL_NUM_PROCESSES, the innermost of the two launchers. Slurm's variables count
  * in a process of a step alone (SLURM_STEP_ID and SLURM_PROCID): an allocation's
  * shell and a batch script have SLURM_NTASKS too, but are one process. Where both
@@ -13,13 +13,13 @@
 #include "core/store/address.h"
 
 typedef struct oriel_launcher {
-    const char *name; /* "mpirun" or "srun"; NULL: neither, and process 0 of 1 */
-    int process_id;
-    int num_processes;
-    int local_id;     /* among the processes of this machine */
-    int local_size;   /* processes on this machine */
-    uint64_t job;     /* hash of what tells this job from others; 0: nothing does */
-    char secret[128]; /* what only this job's processes were given; "" : nothing */
+    const char *name;  /* "mpirun" or "srun"; NULL: neither, and process 0 of 1 */
+    int process_id;    /* 0 ... num_processes - 1 */
+    int num_processes; /* of the job */
+    int local_id;      /* among the processes of this machine */
+    int local_size;    /* processes on this machine */
+    uint64_t job;      /* hash of what tells this job from others; 0: nothing does */
+    char secret[128];  /* what only this job's processes were given; "" : nothing */
 } oriel_launcher;
 
 /* Local: reads the environment. Variables that contradict each other are

@@ -1,4 +1,3 @@
-#define _GNU_SOURCE
 #include "core/store/address.h"
 
 #include <errno.h>
@@ -12,6 +11,8 @@
 #include <unistd.h>
 
 #include "base/sys.h"
+
+enum { BACKLOG = 4096 };
 
 static const char unix_prefix[] = "unix:";
 
@@ -177,6 +178,25 @@ static void set_option(int fd, int level, int option, int value)
 {
     /* These only make things better: without them the store still works. */
     (void)setsockopt(fd, level, option, &value, sizeof(value));
+}
+
+int oriel_endpoint_listen(const oriel_endpoint *endpoint)
+{
+    int fd = oriel_sys_now->socket(endpoint->addr.ss_family, SOCK_STREAM | SOCK_NONBLOCK, 0);
+    int error;
+
+    if (fd < 0)
+        return -1;
+    set_option(fd, SOL_SOCKET, SO_REUSEADDR, 1);
+    /* IPv4 too, whatever the system's default is; other sockets have no such option. */
+    set_option(fd, IPPROTO_IPV6, IPV6_V6ONLY, 0);
+    if (oriel_sys_now->bind(fd, (const struct sockaddr *)&endpoint->addr, endpoint->len) == 0 &&
+        oriel_sys_now->listen(fd, BACKLOG) == 0)
+        return fd;
+    error = errno;
+    oriel_sys_now->close(fd);
+    errno = error;
+    return -1;
 }
 
 oriel_status oriel_address_prepare(const oriel_address *address, int fd)

@@ -10,14 +10,14 @@
 enum { ORIEL_ADDRESS_HOST = 256, ORIEL_ADDRESS_TEXT = 272, ORIEL_ADDRESS_ENDPOINTS = 8 };
 
 typedef struct oriel_address {
-    int is_unix;
+    int is_unix;                   /* an abstract Unix socket; else TCP */
     char host[ORIEL_ADDRESS_HOST]; /* the abstract name, a host name or a numeric address */
-    unsigned port;
+    unsigned port;                 /* of TCP: 0 ... 65535 */
 } oriel_address;
 
 typedef struct oriel_endpoint {
-    struct sockaddr_storage addr;
-    socklen_t len;
+    struct sockaddr_storage addr; /* as the system takes it */
+    socklen_t len;                /* of it that count */
 } oriel_endpoint;
 
 /* Pure: the text alone, no name is looked up. */
@@ -29,6 +29,8 @@ oriel_status oriel_address_resolve(const oriel_address *address,
                                    oriel_endpoint endpoints_p[ORIEL_ADDRESS_ENDPOINTS], int *n_p);
 /* Of a TCP endpoint. */
 unsigned oriel_endpoint_port(const oriel_endpoint *endpoint);
+/* A socket that listens there; -1 and errno on failure. */
+int oriel_endpoint_listen(const oriel_endpoint *endpoint);
 /* TCP reaches beyond this user, so that there a secret is a must; NULL is none. */
 oriel_status oriel_address_check_secret(const oriel_address *address, const char *secret);
 /* Makes a connected socket ready, on either side: on TCP nothing is held back

@@ -6,11 +6,11 @@
 #include <errno.h>
 #include <math.h>
 #include <stdatomic.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/uio.h>
 
 #include "base/config.h"
+#include "base/interrupt.h"
 #include "base/log.h"
 #include "base/sys.h"
 #include "core/store/address.h"
@@ -20,23 +20,25 @@ static const double handshake_s = 5.0;
 /* How much longer than the server a get waits for the server's "not found",
  * and the least that a set waits. */
 static const double answer_grace_s = 5.0;
+/* How long one that is interrupted waits for each answer: it has yet to tell the others. */
+static const double last_word_s = 0.2;
 static const double backoff_first_s = 0.005;
 static const double backoff_last_s = 0.2;
 
 struct link {
-    struct link *next;
-    int fd;
+    struct link *next; /* in `idle` */
+    int fd;            /* connected and proven */
 };
 
 struct client {
-    oriel_address address;
-    char text[ORIEL_ADDRESS_TEXT];
-    char *secret;
-    double timeout_s;
-    int was_reached; /* from then on a refused connection means: the server has ended */
-    pthread_mutex_t lock;
-    struct link *idle; /* under `lock` */
-    _Atomic unsigned long requests;
+    oriel_address address;         /* of the server */
+    char text[ORIEL_ADDRESS_TEXT]; /* the same, for messages */
+    char *secret;                  /* its own copy */
+    double timeout_s;              /* for connecting, and for a set */
+    int was_reached;      /* from then on a refused connection means: the server has ended */
+    pthread_mutex_t lock; /* guards `idle` */
+    struct link *idle;    /* under `lock` */
+    _Atomic unsigned long requests; /* made so far, for the log */
 };
 
 /* ---- bytes on a socket, with a deadline --------------------------------- */
@@ -53,14 +55,20 @@ static int milliseconds_until(double deadline)
 static oriel_status wait_ready(int fd, short events, double deadline)
 {
     struct pollfd poll = {.fd = fd, .events = events};
+    double hurry = INFINITY;
 
     for (;;) {
-        int n = oriel_sys_now->poll(&poll, 1, milliseconds_until(deadline));
+        double look = oriel_now() + INTERRUPT_LOOK_S;
+        int n = oriel_sys_now->poll(&poll, 1, milliseconds_until(fmin(deadline, look)));
 
         if (n > 0)
             return ORIEL_OK;
         if (n < 0)
             return oriel_fail(ORIEL_ERR_SYSTEM, "poll failed: %s", strerror(errno));
+        if (oriel_interrupted() && hurry == INFINITY)
+            hurry = oriel_now() + last_word_s;
+        if (oriel_now() >= hurry)
+            return oriel_interrupt_fail();
         if (oriel_now() >= deadline)
             return oriel_fail(ORIEL_ERR_TIMEOUT, "it did not answer in time");
     }
@@ -256,6 +264,8 @@ static oriel_status dial_until(const struct client *client, double timeout_s, in
             return ORIEL_OK;
         if (!is_worth_a_retry(client, st))
             return oriel_fail_in(st, "store at %s", client->text);
+        if (oriel_interrupted())
+            return oriel_interrupt_fail();
         if (now >= deadline)
             return oriel_fail(ORIEL_ERR_TIMEOUT,
                               "store at %s: not reached within %.1f s: %s; is process 0 running, "

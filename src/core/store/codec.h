@@ -5,7 +5,7 @@
  *   server -> client  hello    magic, server's nonce
  *   client -> server  proof    magic, client's nonce, HMAC for the role 'C'
  *   server -> client  verdict  1 and HMAC for the role 'S', or 0 and zeros
- * The client proves first, so that a stranger who connects gets nothing that he
+ * The client proves first, so that a stranger that connects gets nothing that it
  * could try secrets against.
  *
  * Messages, one request at a time, each answered by one reply:
@@ -44,13 +44,13 @@ enum oriel_message_answer {
 /* `key` and `value` point into the bytes that were decoded; the key is not
  * terminated, is not empty in a request and holds no zero byte. */
 typedef struct oriel_message {
-    enum oriel_message_op op;
-    enum oriel_message_answer answer;
-    uint32_t timeout_ms;
-    const char *key;
-    size_t key_len;
-    const uint8_t *value;
-    size_t value_len;
+    enum oriel_message_op op;         /* what is asked for; a reply says so */
+    enum oriel_message_answer answer; /* of a reply */
+    uint32_t timeout_ms;              /* of a get: how long the server waits for the key */
+    const char *key;                  /* of a request */
+    size_t key_len;                   /* bytes; 1 ... ORIEL_MESSAGE_KEY_MAX */
+    const uint8_t *value;             /* of a set, or of a get's reply */
+    size_t value_len;                 /* bytes; key and value fit a payload */
 } oriel_message;
 
 /* Checks `message` and writes its header; the key and the value follow it. */

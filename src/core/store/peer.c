@@ -1,4 +1,3 @@
-#define _GNU_SOURCE
 #include "core/store/peer.h"
 
 #include <errno.h>
@@ -17,25 +16,25 @@ enum { SMALL_REQUEST = 512, NAME_BYTES = 80 };
 enum peer_state { PEER_PROVING, PEER_READY, PEER_PARKED };
 
 struct oriel_store_peer {
-    int fd;
-    enum peer_state state;
-    double deadline; /* of the handshake or of the parked get */
-    char name[NAME_BYTES];
-    uint8_t nonce[ORIEL_NONCE_BYTES];
+    int fd;                           /* non-blocking */
+    enum peer_state state;            /* how far it is */
+    double deadline;                  /* of the handshake or of the parked get */
+    char name[NAME_BYTES];            /* for log lines */
+    uint8_t nonce[ORIEL_NONCE_BYTES]; /* the server's challenge to it */
 
-    uint8_t *in; /* `small`, or allocated for a longer request */
-    size_t in_len;
-    size_t in_need; /* no byte beyond the message under way is ever read */
-    size_t in_capacity;
+    uint8_t *in;           /* `small`, or allocated for a longer request */
+    size_t in_len;         /* bytes that have come */
+    size_t in_need;        /* no byte beyond the message under way is ever read */
+    size_t in_capacity;    /* bytes there is room for */
     oriel_message request; /* of a parked get; points into `in` */
 
     uint8_t out[ORIEL_HELLO_BYTES]; /* the longest of hello, verdict and reply header */
-    size_t out_len;
-    const uint8_t *body; /* in the table */
-    size_t body_len;
-    size_t sent;
+    size_t out_len;                 /* bytes of it */
+    const uint8_t *body;            /* in the table */
+    size_t body_len;                /* bytes of it */
+    size_t sent;                    /* bytes of `out` and `body` that are gone */
 
-    uint8_t small[SMALL_REQUEST];
+    uint8_t small[SMALL_REQUEST]; /* room for most requests */
 };
 
 /* ---- sending ------------------------------------------------------------ */
@@ -227,6 +226,8 @@ oriel_status oriel_store_peer_tick(oriel_store_peer *peer, const oriel_store_hos
         return ORIEL_OK;
     if (oriel_store_table_get(host->table, &peer->request, &value, &len))
         return reply(peer, ORIEL_ANSWER_OK, value, len);
+    if (host->ends)
+        return oriel_fail(ORIEL_ERR_PEER, "the store ends");
     if (now >= peer->deadline)
         return reply(peer, ORIEL_ANSWER_NOT_FOUND, NULL, 0);
     return ORIEL_OK;

@@ -13,9 +13,10 @@ typedef struct oriel_store_peer oriel_store_peer;
 
 /* What all connections of a server share. */
 typedef struct oriel_store_host {
-    oriel_address address;
-    char *secret;
-    oriel_store_table *table;
+    oriel_address address;    /* where the server listens */
+    char *secret;             /* that a peer must know */
+    oriel_store_table *table; /* NULL: the peers are no clients of a store */
+    int ends;                 /* nobody will set a key any more */
 } oriel_store_host;
 
 /* Takes `fd`, also when it fails. */
@@ -26,7 +27,7 @@ void oriel_store_peer_destroy(oriel_store_peer *peer);
  * read; the rest is freed. -1: something is still to be sent. */
 int oriel_store_peer_take(oriel_store_peer *peer);
 
-/* Who it is, for a log line. */
+/* The name of the client, for a log line. */
 const char *oriel_store_peer_name(const oriel_store_peer *peer);
 int oriel_store_peer_is_proven(const oriel_store_peer *peer);
 int oriel_store_peer_fd(const oriel_store_peer *peer);

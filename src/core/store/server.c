@@ -20,7 +20,6 @@
 enum {
     UNPROVEN_MAX = 256,
     ACCEPT_BATCH = 64, /* between two looks at the connections there are */
-    BACKLOG = 4096,
     POLL_PAUSE_MS = 10,
     FIRST_ROOM = 64,
     POLL_STOP = 0, /* places in the poll array */
@@ -35,26 +34,26 @@ static const double log_period_s = 10.0;
 static const double starved_period_s = 60.0;
 
 struct oriel_store_server {
-    oriel_store_host host;
-    char address[ORIEL_ADDRESS_TEXT];
-    pthread_t thread;
+    oriel_store_host host;            /* what peers are served from */
+    char address[ORIEL_ADDRESS_TEXT]; /* that it listens at, for messages */
+    pthread_t thread;                 /* serves them all */
 
-    int stop_fd;
-    _Atomic int stopping;
-    double linger_until; /* written before `stopping` */
+    int stop_fd;          /* eventfd that wakes the thread ... */
+    _Atomic int stopping; /* ... to see this */
+    double linger_until;  /* written before `stopping` */
 
-    int listener;
-    double accept_after; /* no accept before: descriptors had run out */
-    double starved_quiet_until;
+    int listener;               /* -1: closed */
+    double accept_after;        /* no accept before: descriptors had run out */
+    double starved_quiet_until; /* no line before about descriptors that have run out */
 
     oriel_store_peer **peers; /* oldest first; NULL where one was closed */
-    struct pollfd *polls;
-    size_t n;
-    size_t room;
+    struct pollfd *polls;     /* places as in POLL_..., then the peers */
+    size_t n;                 /* peers, also those that were closed in this turn */
+    size_t room;              /* that both arrays have space for */
 
-    double log_until;
-    unsigned log_lines;
-    unsigned long log_hidden;
+    double log_until;         /* end of the period that the next two count in */
+    unsigned log_lines;       /* written in it */
+    unsigned long log_hidden; /* not written in it, only counted */
 };
 
 /* ---- log lines: strangers must not fill the disk ------------------------ */
@@ -275,6 +274,15 @@ static void handle_failed_poll(oriel_store_server *server, int error, double now
     oriel_sys_now->poll(NULL, 0, POLL_PAUSE_MS);
 }
 
+/* Who comes now wants the next store at this address, and who waits for a key, too. */
+static void stop_listening(oriel_store_server *server)
+{
+    if (server->listener >= 0)
+        oriel_sys_now->close(server->listener);
+    server->listener = -1;
+    server->host.ends = 1;
+}
+
 static void *serve(void *arg)
 {
     oriel_store_server *server = arg;
@@ -284,6 +292,8 @@ static void *serve(void *arg)
         int stopping = atomic_load(&server->stopping);
         int timeout_ms;
 
+        if (stopping)
+            stop_listening(server);
         if (stopping && (now >= server->linger_until || count_peers(server, 1) == 0))
             break;
         timeout_ms = prepare_poll(server, stopping, now);
@@ -308,26 +318,6 @@ static void *serve(void *arg)
 
 /* ---- life --------------------------------------------------------------- */
 
-/* -1 and errno on failure. */
-static int listen_at(const oriel_endpoint *endpoint)
-{
-    int fd = oriel_sys_now->socket(endpoint->addr.ss_family, SOCK_STREAM | SOCK_NONBLOCK, 0);
-    int on = 1;
-    int error;
-
-    if (fd < 0)
-        return -1;
-    if (endpoint->addr.ss_family != AF_UNIX)
-        setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-    if (oriel_sys_now->bind(fd, (const struct sockaddr *)&endpoint->addr, endpoint->len) == 0 &&
-        oriel_sys_now->listen(fd, BACKLOG) == 0)
-        return fd;
-    error = errno;
-    oriel_sys_now->close(fd);
-    errno = error;
-    return -1;
-}
-
 static oriel_status open_listener(oriel_store_server *server)
 {
     oriel_endpoint endpoints[ORIEL_ADDRESS_ENDPOINTS];
@@ -338,7 +328,7 @@ static oriel_status open_listener(oriel_store_server *server)
     if (st != ORIEL_OK)
         return oriel_fail_in(st, "store at %s", server->address);
     for (int i = 0; i < n && server->listener < 0; i++)
-        server->listener = listen_at(&endpoints[i]);
+        server->listener = oriel_endpoint_listen(&endpoints[i]);
     if (server->listener < 0 ||
         oriel_sys_now->getsockname(server->listener, (struct sockaddr *)&bound.addr, &bound.len) !=
             0)

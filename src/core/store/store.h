@@ -22,7 +22,8 @@ oriel_status oriel_store_server_create(const char *address, const char *secret,
                                        oriel_store_server **server_p);
 /* The address clients connect to. */
 const char *oriel_store_server_address(const oriel_store_server *server);
-/* Waits at most `linger_s` seconds until every client has closed, then ends. */
+/* Waits at most `linger_s` seconds until every client has closed, then ends. Meanwhile it gives out
+ * the keys there are; who waits for another, or comes anew, is sent away at once. */
 void oriel_store_server_destroy(oriel_store_server *server, double linger_s);
 
 /* Local: connects, retrying until `timeout_s` has passed (process 0 may be
@@ -31,8 +32,8 @@ oriel_status oriel_store_connect(const char *address, const char *secret, double
                                  oriel_store *store_p);
 void oriel_store_disconnect(oriel_store *store);
 
-/* Local: one try to connect to whoever listens at `address` and to prove the secret to each
- * other as with a store; the socket is the caller's, and non-blocking. */
+/* Local: one try to connect to the process that listens at `address` and to prove the secret to
+ * each other as with a store; the socket is the caller's, and non-blocking. */
 oriel_status oriel_store_dial(const char *address, const char *secret, double timeout_s, int *fd_p);
 
 #endif

@@ -2,22 +2,23 @@
 
 #include <string.h>
 
+#include "base/hash.h"
 #include "base/sys.h"
 
 enum { BUCKETS = 4096 };
 
 struct entry {
-    struct entry *next;
-    uint64_t hash;
-    size_t key_len;
-    size_t value_len;
-    uint8_t bytes[]; /* key, then value */
+    struct entry *next; /* in the same bucket */
+    uint64_t hash;      /* of the key */
+    size_t key_len;     /* of `bytes` */
+    size_t value_len;   /* of `bytes`, behind the key */
+    uint8_t bytes[];    /* key, then value */
 };
 
 struct oriel_store_table {
-    size_t limit;
-    size_t used;
-    struct entry *buckets[BUCKETS];
+    size_t limit;                   /* bytes it may hold */
+    size_t used;                    /* bytes it holds, with the entries' heads */
+    struct entry *buckets[BUCKETS]; /* by the hash's lowest bits */
 };
 
 oriel_store_table *oriel_store_table_create(size_t limit)
@@ -44,15 +45,10 @@ void oriel_store_table_destroy(oriel_store_table *table)
     oriel_sys_now->release(table);
 }
 
-/* FNV-1a. The keys come from peers that proved the secret, so nobody picks them
- * to collide. */
+/* The keys come from peers that proved the secret, so nobody picks them to collide. */
 static uint64_t hash_key(const oriel_message *request)
 {
-    uint64_t hash = 0xcbf29ce484222325u;
-
-    for (size_t i = 0; i < request->key_len; i++)
-        hash = (hash ^ (uint8_t)request->key[i]) * 0x100000001b3u;
-    return hash;
+    return oriel_hash(request->key, request->key_len, 0);
 }
 
 static struct entry *find(const oriel_store_table *table, const oriel_message *request,

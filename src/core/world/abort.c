@@ -44,7 +44,19 @@ void oriel_comm_abort_gone(oriel_comm *comm, int process)
                      process, (int)proc->pid);
 }
 
-/* A store's keys are set once: the first who says it stays the first. A store that is not
+void oriel_comm_abort_missing(oriel_comm *comm, int process, int rank, const char *what)
+{
+    const heap_proc *proc = &comm->heap.procs[process];
+
+    if (atomic_load(&proc->state) >= PROC_LEFT)
+        oriel_comm_abort_gone(comm, process);
+    oriel_comm_abort(comm, ORIEL_ERR_PEER, proc->first_rank, process,
+                     "process %d (pid %d) is in finalize and calls no more, and rank %d waits for "
+                     "it in %s",
+                     process, (int)proc->pid, rank, what);
+}
+
+/* A store's keys are set once: the first process that says it stays the first. A store that is not
  * there, or that is no launcher's, does no harm. */
 static void tell_launcher(const oriel_comm *comm)
 {
@@ -68,7 +80,7 @@ void oriel_comm_quit(oriel_comm *comm, const char *why)
                      "process %d (pid %d) has left the comm: %s", comm->process, comm->pid, why);
 }
 
-/* A little longer than the others wait, so that it is they who give up and name it. */
+/* A little longer than the others wait, so that they give up first and name it. */
 #define AWAY_MARGIN_S 0.25
 
 static void stay_away(oriel_comm *comm)
@@ -108,7 +120,7 @@ const heap_abort *oriel_comm_abort_record(const oriel_comm *comm)
     return word == WRITTEN ? record : NULL;
 }
 
-/* Whoever revokes an operation or a meeting writes the record right after. */
+/* A rank that revokes an operation or a meeting writes the record right after. */
 static const heap_abort *await_record(const oriel_comm *comm)
 {
     double until = oriel_now() + 1.0;
@@ -125,6 +137,8 @@ oriel_status oriel_comm_failure(const oriel_comm *comm)
     if (record == NULL)
         return oriel_fail(ORIEL_ERR_REVOKED, "the comm was revoked by a process that did not say "
                                              "why");
+    if (record->code == ORIEL_ERR_TIMEOUT && record->process == comm->process)
+        return oriel_fail(ORIEL_ERR_TIMEOUT, "this process was late: %s", record->text);
     return oriel_fail((oriel_status)record->code, "%s", record->text);
 }
 

@@ -2,7 +2,7 @@
 
 void oriel_comm_leave(oriel_comm *comm)
 {
-    atomic_store(&comm->heap.procs[comm->process].leaving, 1);
+    atomic_store(&comm->heap.procs[comm->process].leaving, LEAVING_PROGRAM);
 }
 
 int oriel_comm_leaving(const oriel_comm *comm)
@@ -10,8 +10,16 @@ int oriel_comm_leaving(const oriel_comm *comm)
     int n = 0;
 
     for (int p = 0; p < comm->num_processes; p++)
-        n += atomic_load(&comm->heap.procs[p].leaving) != 0;
+        n += atomic_load(&comm->heap.procs[p].leaving) != LEAVING_NOT;
     return n;
+}
+
+int oriel_comm_cannot_call(const oriel_comm *comm, int process)
+{
+    const heap_proc *proc = &comm->heap.procs[process];
+
+    return atomic_load(&proc->state) >= PROC_LEFT ||
+           atomic_load(&proc->leaving) == LEAVING_FINALIZE;
 }
 
 int oriel_comm_num_machines(const oriel_comm *comm)

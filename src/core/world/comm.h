@@ -6,8 +6,6 @@
 
 #include "core/world/world.h"
 
-enum { COMM_MAX_SEGMENTS = 256 };
-
 typedef struct oriel_member oriel_member;
 struct oriel_area;
 
@@ -26,14 +24,14 @@ typedef struct oriel_facts {
 } oriel_facts;
 
 struct oriel_group {
-    oriel_comm *comm;
-    uint64_t hash; /* of the ranks and the instance; equal on all members */
-    int n;
-    int num_procs;
-    int one_process; /* all members live in this process */
-    int spans;       /* not all on one machine: memory is not shared */
-    int each;        /* members of a machine, where those of one stand together and all have as
-                      * many; else 1 */
+    oriel_comm *comm; /* that it is a subset of */
+    uint64_t hash;    /* of the ranks and the instance; equal on all members */
+    int n;            /* members */
+    int num_procs;    /* length of `procs` */
+    int one_process;  /* all members live in this process */
+    int spans;        /* not all on one machine: memory is not shared */
+    int each;         /* members of a machine, where those of one stand together and all have as
+                       * many; else 1 */
     struct oriel_group *_Atomic here; /* those of this machine, if it spans: see span.c */
     int owned;                        /* freed with the comm, not by oriel_group_destroy */
     int *ranks;
@@ -45,21 +43,21 @@ struct oriel_group {
 };
 
 typedef struct oriel_group_list {
-    uint64_t list; /* hash of the ranks */
-    uint64_t instances;
-    struct oriel_group_list *next;
+    uint64_t list;                 /* hash of the ranks */
+    uint64_t instances;            /* groups made of this list so far */
+    struct oriel_group_list *next; /* in comm->group_lists */
 } oriel_group_list;
 
 struct oriel_window {
-    oriel_comm *comm;
-    oriel_segment segment;
-    uint64_t id;
-    size_t bytes;  /* as asked for */
-    size_t stride; /* between ranks */
-    struct oriel_window *next;
+    oriel_comm *comm;          /* that it was made on */
+    oriel_segment segment;     /* the memory of all ranks */
+    uint64_t id;               /* from 1, counted alike on all processes */
+    size_t bytes;              /* as asked for */
+    size_t stride;             /* between ranks */
+    struct oriel_window *next; /* in comm->windows */
 };
 
-/* What GPUs add to the life of a comm; whoever has them installs it. */
+/* What GPUs add to the life of a comm; core/device installs it. */
 typedef struct oriel_device_calls {
     /* Passes failures on: from kernels to the comm, and from the comm to kernels. */
     void (*look)(oriel_comm *comm);
@@ -68,56 +66,54 @@ typedef struct oriel_device_calls {
 } oriel_device_calls;
 
 struct oriel_comm {
-    const oriel_fabric *fabric;
-    oriel_heap heap;
-    int pid; /* a forked child has the object, but not the comm */
-    int process;
-    int num_processes;
-    int here; /* processes on this machine */
-    int first_rank;
-    int local_ranks;
-    int size;
-    int joined;         /* holds its life lock: the entry of this process is its own */
-    int injects;        /* the fabric wants to see every operation */
-    int oversubscribed; /* more ranks than cores: yield instead of pausing */
-    int apart;          /* cores may share no cache */
-    size_t cache;       /* bytes of the cache that they share otherwise */
-    double timeout;
-    double warn_after;
-    double spin;
-    uint64_t token; /* what others look for to see whether they can read this memory */
+    const oriel_fabric *fabric; /* how processes share memory */
+    oriel_heap heap;            /* what this process sees of it */
+    int pid;                    /* a forked child has the object, but not the comm */
+    int process;                /* this one's number */
+    int num_processes;          /* of the world */
+    int here;                   /* processes on this machine */
+    int first_rank;             /* the first of this process */
+    int local_ranks;            /* so many ranks it has */
+    int size;                   /* ranks of the world */
+    int injects;                /* the fabric wants to see every operation */
+    int oversubscribed;         /* more ranks than cores: yield instead of pausing */
+    int apart;                  /* cores may share no cache */
+    size_t cache;               /* bytes of the cache that they share otherwise */
+    double timeout;             /* seconds that an operation may take */
+    double warn_after;          /* seconds until a waiting one says so */
+    double spin;                /* seconds that a waiter spins before it sleeps */
+    uint64_t token;             /* what others look for to see whether they can read this memory */
 
     oriel_port port;                   /* lead, and processes of GPUs: where peers fetch segments */
     oriel_segment_lookup find_segment; /* what they may fetch; its context is the comm */
     oriel_ticket lead;                 /* how to reach the machine's lead */
-    int serves;                        /* wants a port: its ranks are GPUs */
-    int has_port;
-    int on_gpus;                 /* its ranks are GPUs */
-    oriel_invitation invitation; /* of the fabric of its GPUs, from process 0 */
+    int has_port;                      /* `port` is open */
+    int on_gpus;                       /* its ranks are GPUs */
+    oriel_invitation invitation;       /* of the fabric of its GPUs, from process 0 */
 
     struct oriel_devices *_Atomic devices;          /* ranks that are GPUs; NULL: they are CPUs */
     const oriel_device_calls *_Atomic device_calls; /* NULL as well */
 
     struct oriel_bridge *bridge; /* a machine's lead, where there are several: see bridge.c */
 
-    pthread_t watch;
+    pthread_t watch;        /* a thread: see watch.c */
     int watch_wake;         /* eventfd that wakes the watch thread ... */
     _Atomic int watch_ends; /* ... to see this */
-    int watching;
+    int watching;           /* the thread was started */
 
-    pthread_mutex_t lock; /* groups, windows */
-    oriel_group *groups;
-    oriel_group_list *group_lists;
-    oriel_group *world;
-    oriel_window *windows;
-    uint64_t windows_made;
+    pthread_mutex_t lock;          /* groups, windows */
+    oriel_group *groups;           /* all, by `next` */
+    oriel_group_list *group_lists; /* all, by `next` */
+    oriel_group *world;            /* the group of all ranks */
+    oriel_window *windows;         /* all, by `next` */
+    uint64_t windows_made;         /* so far, failed ones too */
 
     pthread_mutex_t arena_lock; /* the arena and the areas taken of it: see arena.h */
-    oriel_segment arena;
-    struct oriel_area **areas; /* per local rank */
+    oriel_segment arena;        /* mapped when first needed; base NULL: not yet */
+    struct oriel_area **areas;  /* per local rank */
 
     struct oriel_request **started; /* per local rank: requests not waited for yet */
-    void (*_Atomic free_started)(struct oriel_request *list); /* set by whoever starts one */
+    void (*_Atomic free_started)(struct oriel_request *list); /* set when one is started */
 };
 
 /* ---- waiting (wait.c) ---------------------------------------------------
@@ -132,11 +128,11 @@ struct oriel_comm {
 */
 
 typedef struct oriel_waiter {
-    double spin_until;
-    uint32_t turns;
-    uint32_t bell; /* as it was when the waiter announced itself */
-    int announced; /* counted in `sleepers`: ringers ring */
-    int patient;   /* spins longer */
+    double spin_until; /* when it sleeps; 0: it has not begun to count */
+    uint32_t turns;    /* looks so far: the clock is read in one of 32 */
+    uint32_t bell;     /* as it was when the waiter announced itself */
+    int announced;     /* counted in `sleepers`: ringers ring */
+    int patient;       /* spins longer */
 } oriel_waiter;
 
 /* Rings one process: call it after the state change that it should see. Costs a
@@ -172,6 +168,8 @@ void oriel_comm_abort(oriel_comm *comm, oriel_status code, int rank, int process
                       ...) __attribute__((format(printf, 5, 6)));
 /* Revokes the comm because a process died or has left. */
 void oriel_comm_abort_gone(oriel_comm *comm, int process);
+/* The same, or because it is in finalize, where `rank` waits for it in the operation `what`. */
+void oriel_comm_abort_missing(oriel_comm *comm, int process, int rank, const char *what);
 /* Before an operation begins: the faults that ORIEL_FAULT asks for, if any. One that
  * fails revokes the comm, which the operation then finds; one that is dropped stays away
  * from the others until somebody's deadline. */
@@ -207,6 +205,9 @@ ORIEL_API oriel_status oriel_comm_share(oriel_comm *comm, oriel_status mine, voi
  * have said so. */
 ORIEL_API void oriel_comm_leave(oriel_comm *comm);
 ORIEL_API int oriel_comm_leaving(const oriel_comm *comm);
+/* Local: whether a process is gone, has left, or is in finalize. What it did before is seen by a
+ * look that comes after this one. */
+int oriel_comm_cannot_call(const oriel_comm *comm, int process);
 /* Local: this process ends, although others may need it, for the reason `why`: revokes the
  * comm, and tells `oriel run` that it was the first. */
 ORIEL_API void oriel_comm_quit(oriel_comm *comm, const char *why);
@@ -220,8 +221,8 @@ static inline int oriel_comm_is_here(const oriel_comm *comm, int process)
 }
 /* Local: the process that `process` waits for there; -1: it does not wait. */
 int oriel_control_missing(const oriel_heap *heap, int process);
-/* For the bridge, in a round that is open: a process of another machine has come; all
- * processes have; the bridge has. */
+/* In a round that is open: a process has come, with its vote; and for the bridge: all processes
+ * have; the bridge has. */
 uint32_t oriel_control_round(const oriel_comm *comm);
 void oriel_control_come(oriel_comm *comm, int process, uint32_t round, oriel_status status,
                         const char *text);
@@ -257,6 +258,6 @@ int oriel_group_reads(const oriel_group *group);
 /* Local: shows which cores this process may use, before all have joined. */
 void oriel_spread_show(oriel_comm *comm);
 /* Local, once all have: finds out whether cores are shared, and takes one. */
-void oriel_spread_begin(oriel_comm *comm);
+ORIEL_API void oriel_spread_begin(oriel_comm *comm);
 
 #endif

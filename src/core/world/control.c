@@ -16,16 +16,17 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/interrupt.h"
 #include "base/sys.h"
-#include "core/world/comm.h"
+#include "core/world/trace.h"
 
 #define ARRIVED(word) ((uint32_t)((word)&0xffff))
 #define REVOKED_BIT   (1ull << 16)
 #define ROUND(word)   ((uint32_t)((word) >> 32))
 
 /* The vote, and that the process has come. */
-static void vote(oriel_comm *comm, int process, uint32_t round, oriel_status status,
-                 const char *text)
+void oriel_control_come(oriel_comm *comm, int process, uint32_t round, oriel_status status,
+                        const char *text)
 {
     _Atomic uint32_t *box = &oriel_control(&comm->heap)->control_vote[round & 1];
     heap_proc *proc = &comm->heap.procs[process];
@@ -118,6 +119,19 @@ static int gone(const oriel_comm *comm, uint32_t round)
     return missing >= 0 && atomic_load(&comm->heap.procs[missing].state) >= PROC_LEFT;
 }
 
+/* The one that is missing hears this too, wherever it waits: so who waited is named first. */
+static void abort_late(oriel_comm *comm, int missing, double timeout_s)
+{
+    int rank = comm->heap.procs[missing].first_rank;
+    char last[200];
+
+    oriel_trace_describe(comm, rank, last, sizeof last);
+    oriel_comm_abort(comm, ORIEL_ERR_TIMEOUT, -1, missing,
+                     "process %d was in a meeting of all processes (init, finalize, a barrier or a "
+                     "window), to which process %d did not come within %.1f s; rank %d: %s",
+                     comm->process, missing, timeout_s, rank, last);
+}
+
 /* ORIEL_IN_PROGRESS while the round is open. */
 static oriel_status look_at_round(oriel_comm *comm, uint32_t round, double deadline,
                                   double timeout_s)
@@ -126,21 +140,23 @@ static oriel_status look_at_round(oriel_comm *comm, uint32_t round, double deadl
     uint64_t word = atomic_load(&h->control);
     int late = oriel_now() > deadline;
     int left = gone(comm, round);
+    int interrupted = oriel_interrupted();
     int missing;
 
     if (ROUND(word) != round)
         return ORIEL_OK;
-    if (!late && !left && !oriel_comm_aborted(comm) && !(word & REVOKED_BIT))
+    if (!late && !left && !interrupted && !oriel_comm_aborted(comm) && !(word & REVOKED_BIT))
         return ORIEL_IN_PROGRESS;
     missing = first_missing(&comm->heap, round);
     if (!revoke(h, round))
         return ORIEL_OK;
     if (left)
         oriel_comm_abort_gone(comm, missing);
+    else if (interrupted)
+        oriel_comm_abort(comm, oriel_interrupt_fail(), comm->first_rank, comm->process,
+                         "process %d (pid %d): %s", comm->process, comm->pid, oriel_last_error());
     else if (late)
-        oriel_comm_abort(comm, ORIEL_ERR_TIMEOUT, -1, missing,
-                         "process %d did not come to a meeting of all processes within %.1f s",
-                         missing, timeout_s);
+        abort_late(comm, missing, timeout_s);
     return oriel_comm_failure(comm);
 }
 
@@ -163,7 +179,8 @@ oriel_status oriel_comm_agree(oriel_comm *comm, oriel_status mine, double timeou
 
     if (oriel_comm_aborted(comm))
         return oriel_comm_failure(comm);
-    vote(comm, comm->process, round, mine, mine == ORIEL_OK ? "" : oriel_last_error());
+    oriel_control_come(comm, comm->process, round, mine,
+                       mine == ORIEL_OK ? "" : oriel_last_error());
     if (arrive(comm, &round) != 0)
         return oriel_comm_failure(comm);
     st = wait_round(comm, round, timeout_s);
@@ -197,12 +214,6 @@ oriel_status oriel_comm_share(oriel_comm *comm, oriel_status mine, void *data, s
 uint32_t oriel_control_round(const oriel_comm *comm)
 {
     return ROUND(atomic_load(&oriel_control(&comm->heap)->control));
-}
-
-void oriel_control_come(oriel_comm *comm, int process, uint32_t round, oriel_status status,
-                        const char *text)
-{
-    vote(comm, process, round, status, text);
 }
 
 int oriel_control_complete(const oriel_comm *comm, uint32_t round)

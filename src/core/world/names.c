@@ -1,6 +1,7 @@
 #include "core/world/names.h"
 
 #include <stdio.h>
+#include <string.h>
 
 enum { WRITTEN = 1 };
 
@@ -43,13 +44,116 @@ void oriel_name_keep(const oriel_heap *heap, uint64_t identity, const char *text
     atomic_store_explicit(&entry->written, WRITTEN, memory_order_release);
 }
 
+/* NULL: no rank has said it. */
+static const char *text_of(const oriel_heap *heap, uint64_t identity)
+{
+    const heap_name *entry = identity != 0 ? entry_of(heap, identity) : NULL;
+
+    return entry != NULL && atomic_load(&entry->identity) == identity &&
+                   atomic_load_explicit(&entry->written, memory_order_acquire) == WRITTEN
+               ? entry->text
+               : NULL;
+}
+
 void oriel_name_find(const oriel_heap *heap, uint64_t identity, char *out, size_t len)
 {
-    const heap_name *entry = entry_of(heap, identity);
+    const char *text = text_of(heap, identity);
 
-    if (entry != NULL && atomic_load(&entry->identity) == identity &&
-        atomic_load_explicit(&entry->written, memory_order_acquire) == WRITTEN)
-        snprintf(out, len, "%s", entry->text);
+    if (text != NULL)
+        snprintf(out, len, "%s", text);
     else
         snprintf(out, len, "kernel %016llx", (unsigned long long)identity);
+}
+
+void oriel_name_place(const oriel_heap *heap, uint64_t call, char *out, size_t len)
+{
+    const char *text = text_of(heap, call);
+
+    if (text != NULL)
+        snprintf(out, len, " at %.*s", (int)strcspn(text, "\n"), text);
+    else
+        snprintf(out, len, "%s", "");
+}
+
+/* "jit_step calls ...", of a call with a name; NULL: it is not known. */
+static const char *program_of(const oriel_heap *heap, uint64_t call)
+{
+    const char *text = text_of(heap, call);
+    const char *end = text != NULL ? strchr(text, '\n') : NULL;
+
+    return end != NULL ? end + 1 : NULL;
+}
+
+/* The program over the world of one rank says nothing of another's. */
+int oriel_name_rivals(const oriel_heap *heap, uint64_t a, uint64_t b)
+{
+    const char *first = program_of(heap, a);
+    const char *second = program_of(heap, b);
+    size_t name;
+
+    if (first == NULL || second == NULL || strcmp(first, second) == 0)
+        return 0;
+    name = strcspn(first, " ") + 1;
+    return strncmp(first, second, name) == 0 && strstr(first, " over the world ") == NULL &&
+           strstr(second, " over the world ") == NULL;
+}
+
+/* From the first call that differs on; the calls lie between semicolons. */
+static void write_rest(const char *program, size_t same, char *out, size_t len)
+{
+    const char *calls = strstr(program, " calls ");
+    size_t name = calls != NULL ? (size_t)(calls - program) : 0;
+
+    while (same > 0 && !(program[same - 1] == ';' || same == name + strlen(" calls ")))
+        same--;
+    if (calls == NULL || same == 0)
+        snprintf(out, len, "%s", program);
+    else
+        snprintf(out, len, "%.*s calls %s%s", (int)name, program,
+                 program[same - 1] == ';' ? "..." : "",
+                 program[same] != '\0' ? program + same : "nothing more");
+}
+
+/* What differs in the programs of two calls. Returns 0 where that is not known. */
+static int tell_programs(const oriel_heap *heap, uint64_t a, uint64_t b, char *first, char *second,
+                         size_t len)
+{
+    const char *texts[] = {program_of(heap, a), program_of(heap, b)};
+    size_t same = 0;
+
+    if (texts[0] == NULL || texts[1] == NULL)
+        return 0;
+    while (texts[0][same] != '\0' && texts[0][same] == texts[1][same])
+        same++;
+    write_rest(texts[0], same, first, len);
+    write_rest(texts[1], same, second, len);
+    return strcmp(texts[0], texts[1]) != 0;
+}
+
+uint64_t oriel_name_at(const oriel_heap *heap, uint32_t i)
+{
+    const heap_name *names = heap->section[SECTION_NAMES];
+
+    return atomic_load_explicit(&names[i].identity, memory_order_relaxed);
+}
+
+void oriel_comm_abort_different(oriel_comm *comm, const oriel_asked *a, const oriel_asked *b)
+{
+    int process = comm->heap.ranks[b->rank].process;
+    char first[HEAP_TEXT / 4];
+    char second[HEAP_TEXT / 4];
+
+    if (strcmp(a->what, b->what) != 0)
+        oriel_comm_abort(comm, ORIEL_ERR_MISMATCH, b->rank, process,
+                         "rank %d asked for %s, rank %d for %s", a->rank, a->what, b->rank,
+                         b->what);
+    else if (tell_programs(&comm->heap, a->call, b->call, first, second, sizeof first))
+        oriel_comm_abort(comm, ORIEL_ERR_MISMATCH, b->rank, process,
+                         "ranks %d and %d both asked for %s, but their programs differ: %s on rank "
+                         "%d, %s on rank %d",
+                         a->rank, b->rank, a->what, first, a->rank, second, b->rank);
+    else
+        oriel_comm_abort(comm, ORIEL_ERR_MISMATCH, b->rank, process,
+                         "ranks %d and %d both asked for %s with different attributes", a->rank,
+                         b->rank, a->what);
 }

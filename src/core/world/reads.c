@@ -50,7 +50,7 @@ static oriel_status gone(const heap_proc *proc, int process)
     return oriel_fail(ORIEL_ERR_PEER, "pid %d is not process %d any more", (int)proc->pid, process);
 }
 
-/* By the token one sees whose memory it was, without a thread that stands for it. */
+/* The token tells the process that the memory was of, without a thread that stands for it. */
 static oriel_status copy_with_token(const oriel_comm *comm, int process, void *dst, const void *src,
                                     size_t bytes)
 {

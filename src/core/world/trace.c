@@ -1,6 +1,7 @@
 #include <stdio.h>
 
 #include "base/sys.h"
+#include "core/world/names.h"
 #include "core/world/trace.h"
 
 #define LOOKS_S 0.25 /* several times what a rank that waits sleeps between two looks */
@@ -15,9 +16,8 @@ heap_trace *oriel_trace_add(oriel_comm *comm, int rank, uint64_t group, const or
 
     entry->group = group;
     atomic_store_explicit(&entry->bytes, record->bytes, memory_order_relaxed);
+    atomic_store_explicit(&entry->call, record->call, memory_order_relaxed);
     atomic_store_explicit(&entry->kind, record->kind, memory_order_relaxed);
-    entry->dtype = record->dtype;
-    entry->redop = record->redop;
     atomic_store_explicit(&entry->begun, now, memory_order_relaxed);
     atomic_store_explicit(&entry->ended, state == TRACE_DONE ? now : 0.0, memory_order_relaxed);
     atomic_store_explicit(&entry->waits_for, -1, memory_order_relaxed);
@@ -76,7 +76,7 @@ int64_t oriel_comm_awaited(const oriel_comm *comm)
     return awaited ? begun : -1;
 }
 
-int oriel_trace_culprit(const oriel_comm *comm, int rank)
+int oriel_trace_culprit(const oriel_comm *comm, int rank, int asker)
 {
     double recently = oriel_now() - LOOKS_S;
     int at = rank;
@@ -88,6 +88,8 @@ int oriel_trace_culprit(const oriel_comm *comm, int rank)
 
         if (!is_open(entry, sequence) || to < 0 || to >= comm->size || entry->looked < recently)
             return at;
+        if (to == asker)
+            return rank;
         at = to;
     }
     return rank;
@@ -98,22 +100,25 @@ void oriel_trace_describe(const oriel_comm *comm, int rank, char *out, size_t le
     uint64_t sequence;
     const heap_trace *entry = last_entry(comm, rank, &sequence);
     double now = oriel_now();
+    char place[80];
     uint32_t state;
 
+    oriel_name_place(&comm->heap, entry->call, place, sizeof place);
     state = atomic_load_explicit(&entry->state, memory_order_acquire);
     if (sequence == 0)
         snprintf(out, len, "it has not called any operation yet");
     else if (state == TRACE_DONE || state == TRACE_FAILED)
-        snprintf(out, len, "its last operation was %s #%llu of %llu bytes, %s %.1f s ago",
+        snprintf(out, len, "its last operation was %s #%llu of %llu bytes%s, %s %.1f s ago",
                  oriel_kind_name(entry->kind), (unsigned long long)sequence,
-                 (unsigned long long)entry->bytes, state == TRACE_DONE ? "done" : "failed",
+                 (unsigned long long)entry->bytes, place, state == TRACE_DONE ? "done" : "failed",
                  now - entry->ended);
     else if (entry->waits_for >= 0)
-        snprintf(out, len, "it is in %s #%llu of %llu bytes for %.1f s, waiting for rank %d",
+        snprintf(out, len, "it is in %s #%llu of %llu bytes%s for %.1f s, waiting for rank %d",
                  oriel_kind_name(entry->kind), (unsigned long long)sequence,
-                 (unsigned long long)entry->bytes, now - entry->begun, (int)entry->waits_for);
+                 (unsigned long long)entry->bytes, place, now - entry->begun,
+                 (int)entry->waits_for);
     else
-        snprintf(out, len, "it is in %s #%llu of %llu bytes for %.1f s",
+        snprintf(out, len, "it is in %s #%llu of %llu bytes%s for %.1f s",
                  oriel_kind_name(entry->kind), (unsigned long long)sequence,
-                 (unsigned long long)entry->bytes, now - entry->begun);
+                 (unsigned long long)entry->bytes, place, now - entry->begun);
 }

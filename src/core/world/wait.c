@@ -1,5 +1,5 @@
 /* Doorbells. Every process has one futex word in the heap, its bell, and a count
- * of the threads that sleep or are about to. Whoever changes something a peer may
+ * of the threads that sleep or are about to. A thread that changes what a peer may
  * wait for reads that count afterwards and touches the bell only if it is not 0,
  * so while everybody is awake a ring is one fence and a load that hits the cache.
  *

@@ -2,8 +2,10 @@
  * over all processes) still holds its life lock, and hands segments to peers that
  * ask. Each dead process is so seen by its nearest living predecessor. The system
  * tells when the neighbour ends, where it can; a thread that wakes up without need
- * makes the scheduler move busy processes about. Where ranks are GPUs it also hears of
- * failures from their kernels, and tells them of others. */
+ * makes the scheduler move busy processes about. The predecessor may be stopped, by a
+ * debugger or for want of a core: so each also looks at those behind its neighbour, once
+ * a second. Where ranks are GPUs it also hears of failures from their kernels, and tells
+ * them of others. */
 #include <errno.h>
 #include <string.h>
 
@@ -13,6 +15,10 @@
 /* Between two looks: while the others are about to come, when the system tells, and
  * when it cannot. */
 enum { FIRST_MS = 4, TOLD_MS = 1000, LOOK_MS = 100 };
+/* How often a process looks at those behind its neighbour, and at how many: looks of all at all
+ * would be a million in a world of a thousand. */
+#define FURTHER_S 1.0
+enum { FURTHER = 64 };
 
 static uint32_t state_of(const oriel_comm *comm, int process)
 {
@@ -32,25 +38,42 @@ static int next_neighbour(const oriel_comm *comm, int from)
     return -1;
 }
 
+static int is_alive(oriel_comm *comm, int process)
+{
+    uint32_t alive = PROC_ALIVE;
+
+    if (comm->fabric->member_alive(&comm->heap.segment, process))
+        return 1;
+    /* It may have left in good order between the two looks. */
+    if (atomic_compare_exchange_strong(&comm->heap.procs[process].state, &alive, PROC_DEAD))
+        oriel_comm_abort_gone(comm, process);
+    return 0;
+}
+
 /* Returns the neighbour that is alive; -1: there is none. */
 static int look(oriel_comm *comm)
 {
     int p = comm->process;
 
     while ((p = next_neighbour(comm, p)) >= 0) {
-        uint32_t alive = PROC_ALIVE;
-
-        if (comm->fabric->member_alive(&comm->heap.segment, p))
+        if (is_alive(comm, p))
             return p;
-        /* It may have left in good order between the two looks. */
-        if (!atomic_compare_exchange_strong(&comm->heap.procs[p].state, &alive, PROC_DEAD))
-            continue;
-        oriel_comm_abort_gone(comm, p);
     }
     return -1;
 }
 
-/* Whose end the system tells. */
+static void look_further(oriel_comm *comm, int neighbour)
+{
+    int p = neighbour;
+
+    for (int i = 1; p >= 0 && i < FURTHER; i++) {
+        p = next_neighbour(comm, p);
+        if (p >= 0)
+            is_alive(comm, p);
+    }
+}
+
+/* The process whose end the system tells this one. */
 typedef struct neighbour {
     int process; /* -1: none */
     int fd;      /* readable when it has ended; -1: the system does not tell */
@@ -84,6 +107,7 @@ static void *watch_main(void *arg)
 {
     oriel_comm *comm = arg;
     neighbour next = {.process = -1, .fd = -1};
+    double further_at = oriel_now() + FURTHER_S;
     int pause = FIRST_MS;
     oriel_robust robust;
 
@@ -103,6 +127,10 @@ static void *watch_main(void *arg)
             next.fd = -1; /* if it still holds its lock, looks will tell */
         }
         follow(comm, &next);
+        if (oriel_now() >= further_at) {
+            look_further(comm, next.process);
+            further_at = oriel_now() + FURTHER_S;
+        }
         oriel_comm_look(comm);
     }
     forget(&next);

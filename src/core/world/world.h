@@ -9,15 +9,19 @@ enum { HEAP_TRACE = 1024, HEAP_CARD = 128 };
 
 enum proc_state { PROC_ABSENT, PROC_ALIVE, PROC_LEFT, PROC_DEAD };
 
+/* A program that has ended may have calls under way. A process in finalize (oriel_comm_destroy) has
+ * none, and makes none. */
+enum proc_leaving { LEAVING_NOT, LEAVING_PROGRAM, LEAVING_FINALIZE };
+
 typedef struct heap_proc {
     _Atomic uint32_t state;         /* enum proc_state */
     _Atomic uint32_t control_round; /* control barriers this process has entered */
-    _Atomic uint32_t leaving;       /* it has come to its end, and waits for others to */
-    int32_t pid;
-    _Atomic uint32_t watcher;     /* a thread of it; the system takes it away when that ends, see
-                                   * reads.c; 0: none */
-    int32_t first_rank;           /* its ranks are this one ... */
-    int32_t local_ranks;          /* ... and so many in all */
+    _Atomic uint32_t leaving;       /* enum proc_leaving: it waits for others to come as far */
+    int32_t pid;                    /* in its own namespace */
+    _Atomic uint32_t watcher;       /* a thread of it; the system takes it away when that ends, see
+                                     * reads.c; 0: none */
+    int32_t first_rank;             /* its ranks are this one ... */
+    int32_t local_ranks;            /* ... and so many in all */
     int32_t machine;              /* what stands here of processes of another comes by its bridge */
     _Atomic uint32_t reads;       /* it can read the memory of all others, see reads.c */
     uint64_t token_at;            /* where others find `token` in its memory */
@@ -38,9 +42,8 @@ typedef struct heap_trace {
     _Atomic uint64_t bytes;    /* as in the record */
     _Atomic double begun;      /* when it was called */
     _Atomic double ended;      /* when it was done or failed; 0: not yet */
+    _Atomic uint64_t call;     /* as in the record */
     _Atomic uint16_t kind;     /* enum oriel_kind */
-    uint8_t dtype;             /* oriel_dtype */
-    uint8_t redop;             /* oriel_redop */
     _Atomic uint32_t state;    /* enum trace_state */
     _Atomic int32_t waits_for; /* rank, -1: nobody */
     _Atomic double looked;     /* when that was so */
@@ -50,8 +53,8 @@ typedef struct heap_rank {
     int32_t process;                         /* that it is of */
     uint32_t has_card;                       /* it shows a card */
     _Alignas(uint64_t) char card[HEAP_CARD]; /* what all machines must know of it before the
-                                              * processes agree; whoever writes it knows what it
-                                              * means */
+                                              * processes agree; the room that writes it knows
+                                              * what it means */
     _Atomic uint64_t traced;                 /* operations so far */
     _Atomic uint32_t told;                   /* what revoked the comm: later calls say so */
     heap_trace trace[HEAP_TRACE];            /* the last operations, by sequence % HEAP_TRACE */
@@ -60,7 +63,7 @@ typedef struct heap_rank {
 typedef struct heap_abort {
     _Atomic uint32_t word; /* 0: none, 1: being written, 2: written */
     uint32_t code;         /* oriel_status */
-    int32_t rank;          /* who is missing or asked for something else; -1: see process */
+    int32_t rank;          /* one that is missing or asked for something else; -1: see process */
     int32_t process;       /* the same; -1: nobody */
     char text[HEAP_TEXT];  /* the sentence */
 } heap_abort;
@@ -70,7 +73,7 @@ typedef struct heap_control {
     _Atomic uint64_t control;         /* process barrier: see control.c */
     _Atomic uint32_t control_vote[2]; /* the largest of all votes, for even and odd rounds */
     char shared[HEAP_TEXT];           /* by process 0: see oriel_comm_share */
-    HEAP_ALIGNED heap_abort abort;
+    HEAP_ALIGNED heap_abort abort;    /* what revoked the comm */
     _Atomic uint64_t cpus[CPU_WORDS]; /* that some process may run on */
 } HEAP_ALIGNED heap_control;
 

@@ -12,8 +12,8 @@ const cu_driver *oriel_cu;
 
 /* Where each symbol goes, and its name. */
 struct symbol {
-    size_t at;
-    const char *name;
+    size_t at;        /* offset in its table */
+    const char *name; /* in the library */
 };
 
 #define CU_SYMBOL(name, symbol, params)    {offsetof(cu_driver, name), #symbol},

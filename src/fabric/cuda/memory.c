@@ -9,12 +9,6 @@
 
 /* ---- devices ----------------------------------------------------------------------- */
 
-static oriel_status attribute(const oriel_gpu *gpu, int which, int *value_p)
-{
-    return oriel_cuda_check(oriel_cu->device_attribute(value_p, which, gpu->device),
-                            "asking a device");
-}
-
 /* VMM and descriptors are what the fabric stands on. */
 static oriel_status check_device(oriel_gpu *gpu)
 {
@@ -22,20 +16,20 @@ static oriel_status check_device(oriel_gpu *gpu)
     int fds = 0;
     int major = 0;
     int minor = 0;
-    oriel_status st = attribute(gpu, CU_ATTRIBUTE_VMM, &vmm);
+    const struct {
+        int which;    /* CU_ATTRIBUTE_... */
+        int *value_p; /* where the answer goes */
+    } asked[] = {{CU_ATTRIBUTE_VMM, &vmm},           {CU_ATTRIBUTE_POSIX_FD, &fds},
+                 {CU_ATTRIBUTE_SM_COUNT, &gpu->sms}, {CU_ATTRIBUTE_MAJOR, &major},
+                 {CU_ATTRIBUTE_MINOR, &minor},       {CU_ATTRIBUTE_RDMA, &gpu->rdma}};
 
-    if (st == ORIEL_OK)
-        st = attribute(gpu, CU_ATTRIBUTE_POSIX_FD, &fds);
-    if (st == ORIEL_OK)
-        st = attribute(gpu, CU_ATTRIBUTE_SM_COUNT, &gpu->sms);
-    if (st == ORIEL_OK)
-        st = attribute(gpu, CU_ATTRIBUTE_MAJOR, &major);
-    if (st == ORIEL_OK)
-        st = attribute(gpu, CU_ATTRIBUTE_MINOR, &minor);
-    if (st == ORIEL_OK)
-        st = attribute(gpu, CU_ATTRIBUTE_RDMA, &gpu->rdma);
-    if (st != ORIEL_OK)
-        return st;
+    for (size_t i = 0; i < sizeof asked / sizeof *asked; i++) {
+        oriel_status st = oriel_cuda_check(
+            oriel_cu->device_attribute(asked[i].value_p, asked[i].which, gpu->device),
+            "asking a device");
+        if (st != ORIEL_OK)
+            return st;
+    }
     gpu->arch = 10 * major + minor;
     if (!vmm || !fds || gpu->arch < 80)
         return oriel_fail(ORIEL_ERR_UNSUPPORTED,
@@ -130,11 +124,65 @@ static cu_allocation allocation_on(const oriel_gpu *gpu)
                            .flags = {.rdma = gpu->rdma && oriel_config_number(ORIEL_OPT_GIN) > 0}};
 }
 
+/* ---- addresses ------------------------------------------------------------------------ */
+
+/* Those of the heaps of a world and its peers, and of as many again. */
+enum { MOST_KEPT = 256 };
+
+static pthread_mutex_t kept_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct {
+    cu_ptr base;  /* 0: no entry */
+    size_t bytes; /* from there on */
+    int used;     /* memory is mapped there */
+} kept[MOST_KEPT];
+
+static oriel_status reserve_new(oriel_cuda_memory *memory)
+{
+    return oriel_cuda_check(oriel_cu->mem_reserve(&memory->base, memory->bytes, 0, 0, 0),
+                            "reserving addresses");
+}
+
+/* The first entry that fits, or a new one. */
+static oriel_status reserve_lasting(oriel_cuda_memory *memory)
+{
+    oriel_status st = ORIEL_OK;
+    int i = 0;
+
+    pthread_mutex_lock(&kept_lock);
+    while (i < MOST_KEPT && kept[i].base != 0 && (kept[i].used || kept[i].bytes != memory->bytes))
+        i++;
+    memory->lasting = i < MOST_KEPT;
+    if (i == MOST_KEPT || kept[i].base == 0)
+        st = reserve_new(memory);
+    else
+        memory->base = kept[i].base;
+    if (st == ORIEL_OK && i < MOST_KEPT) {
+        kept[i].base = memory->base;
+        kept[i].bytes = memory->bytes;
+        kept[i].used = 1;
+    }
+    pthread_mutex_unlock(&kept_lock);
+    return st;
+}
+
+static void unreserve(const oriel_cuda_memory *memory)
+{
+    if (!memory->lasting) {
+        oriel_cu->mem_unreserve(memory->base, memory->bytes);
+        return;
+    }
+    pthread_mutex_lock(&kept_lock);
+    for (int i = 0; i < MOST_KEPT; i++) {
+        if (kept[i].base == memory->base)
+            kept[i].used = 0;
+    }
+    pthread_mutex_unlock(&kept_lock);
+}
+
 /* Takes over memory->handle. */
 static oriel_status map_handle(oriel_cuda_memory *memory)
 {
-    oriel_status st = oriel_cuda_check(oriel_cu->mem_reserve(&memory->base, memory->bytes, 0, 0, 0),
-                                       "reserving addresses");
+    oriel_status st = memory->lasting ? reserve_lasting(memory) : reserve_new(memory);
 
     if (st != ORIEL_OK)
         goto err_release;
@@ -145,7 +193,7 @@ static oriel_status map_handle(oriel_cuda_memory *memory)
     return ORIEL_OK;
 
 err_unreserve:
-    oriel_cu->mem_unreserve(memory->base, memory->bytes);
+    unreserve(memory);
 err_release:
     oriel_cu->mem_release(memory->handle);
     memory->base = 0;
@@ -166,24 +214,26 @@ oriel_status oriel_cuda_memory_open(const oriel_cuda_memory *memory, const oriel
     return ORIEL_OK;
 }
 
-static oriel_status clear(const oriel_gpu *gpu, const oriel_cuda_memory *memory)
+/* Waits for what was put on the GPU's stream, if it was, and leaves its context. */
+static oriel_status finish(const oriel_gpu *gpu, cu_result result, const char *what)
 {
-    oriel_status st;
-
-    oriel_cuda_enter(gpu);
-    st = oriel_cuda_check(oriel_cu->fill(memory->base, 0, memory->bytes, gpu->stream),
-                          "clearing memory");
-    if (st == ORIEL_OK)
-        st = oriel_cuda_check(oriel_cu->stream_sync(gpu->stream), "clearing memory");
+    if (result == CU_OK)
+        result = oriel_cu->stream_sync(gpu->stream);
     oriel_cuda_leave();
-    return st;
+    return oriel_cuda_check(result, what);
+}
+
+oriel_status oriel_cuda_clear(const oriel_gpu *gpu, cu_ptr at, size_t bytes)
+{
+    oriel_cuda_enter(gpu);
+    return finish(gpu, oriel_cu->fill(at, 0, bytes, gpu->stream), "clearing memory");
 }
 
 oriel_status oriel_cuda_memory_create(const oriel_gpu *gpu, size_t bytes,
                                       oriel_cuda_memory *memory_p)
 {
     cu_allocation allocation = allocation_on(gpu);
-    oriel_cuda_memory memory = {.fd = -1};
+    oriel_cuda_memory memory = {.fd = -1, .lasting = 1};
     size_t granularity = 0;
     oriel_status st =
         oriel_cuda_check(oriel_cu->granularity(&granularity, &allocation, CU_GRANULARITY_MINIMUM),
@@ -201,7 +251,7 @@ oriel_status oriel_cuda_memory_create(const oriel_gpu *gpu, size_t bytes,
         return st;
     st = oriel_cuda_memory_open(&memory, gpu, 1);
     if (st == ORIEL_OK)
-        st = clear(gpu, &memory);
+        st = oriel_cuda_clear(gpu, memory.base, memory.bytes);
     if (st == ORIEL_OK)
         st =
             oriel_cuda_check(oriel_cu->mem_export(&memory.fd, memory.handle, CU_HANDLE_POSIX_FD, 0),
@@ -214,9 +264,10 @@ oriel_status oriel_cuda_memory_create(const oriel_gpu *gpu, size_t bytes,
     return ORIEL_OK;
 }
 
-oriel_status oriel_cuda_memory_import(int fd, size_t bytes, oriel_cuda_memory *memory_p)
+oriel_status oriel_cuda_memory_import(int fd, size_t bytes, int lasting,
+                                      oriel_cuda_memory *memory_p)
 {
-    oriel_cuda_memory memory = {.bytes = bytes, .fd = -1};
+    oriel_cuda_memory memory = {.bytes = bytes, .fd = -1, .lasting = lasting};
     oriel_status st = oriel_cuda_check(
         oriel_cu->mem_import(&memory.handle, (void *)(uintptr_t)fd, CU_HANDLE_POSIX_FD),
         "importing device memory");
@@ -260,7 +311,7 @@ void oriel_cuda_memory_close(oriel_cuda_memory *memory)
     if (memory->base == 0)
         return;
     oriel_cu->mem_unmap(memory->base, memory->bytes);
-    oriel_cu->mem_unreserve(memory->base, memory->bytes);
+    unreserve(memory);
     oriel_cu->mem_release(memory->handle);
     if (memory->fd >= 0)
         oriel_sys_now->close(memory->fd);
@@ -269,25 +320,12 @@ void oriel_cuda_memory_close(oriel_cuda_memory *memory)
 
 oriel_status oriel_cuda_write(const oriel_gpu *gpu, cu_ptr to, const void *from, size_t bytes)
 {
-    oriel_status st;
-
     oriel_cuda_enter(gpu);
-    st = oriel_cuda_check(oriel_cu->copy_in(to, from, bytes, gpu->stream), "writing device memory");
-    if (st == ORIEL_OK)
-        st = oriel_cuda_check(oriel_cu->stream_sync(gpu->stream), "writing device memory");
-    oriel_cuda_leave();
-    return st;
+    return finish(gpu, oriel_cu->copy_in(to, from, bytes, gpu->stream), "writing device memory");
 }
 
 oriel_status oriel_cuda_read(const oriel_gpu *gpu, void *to, cu_ptr from, size_t bytes)
 {
-    oriel_status st;
-
     oriel_cuda_enter(gpu);
-    st =
-        oriel_cuda_check(oriel_cu->copy_out(to, from, bytes, gpu->stream), "reading device memory");
-    if (st == ORIEL_OK)
-        st = oriel_cuda_check(oriel_cu->stream_sync(gpu->stream), "reading device memory");
-    oriel_cuda_leave();
-    return st;
+    return finish(gpu, oriel_cu->copy_out(to, from, bytes, gpu->stream), "reading device memory");
 }

@@ -19,6 +19,7 @@ static const unsigned sizes[NVTX_MODULES] = {
     [NVTX_MODULE_CUDART] = 7, [NVTX_MODULE_CORE2] = 16, [NVTX_MODULE_SYNC] = 7,
 };
 
+/* What the tool puts in, and what it is called as. */
 static union {
     nvtx_function any;
     void *(*create)(const char *name);

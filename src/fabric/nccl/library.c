@@ -1,4 +1,3 @@
-#define _GNU_SOURCE
 #include "fabric/nccl/library.h"
 
 #include <dlfcn.h>
@@ -8,8 +7,8 @@
 #include "base/config.h"
 
 struct symbol {
-    size_t at;
-    const char *name;
+    size_t at;        /* offset in nccl_library */
+    const char *name; /* in the library */
 };
 
 #define NCCL_SYMBOL(name, symbol, params) {offsetof(nccl_library, name), #symbol},

@@ -123,11 +123,12 @@ typedef struct nccl_library {
     NCCL_CALLS(NCCL_MEMBER)
     NCCL_LATER_CALLS(NCCL_MEMBER)
 #undef NCCL_MEMBER
+    /* Those that return something else than a result. */
     const char *(*error_text)(nccl_result result);
     const char *(*last_error)(nccl_comm comm);
     nccl_team (*team_lsa)(nccl_comm comm);
-    int version; /* 23007 for 2.30.7 */
-    char file[256];
+    int version;    /* 23007 for 2.30.7 */
+    char file[256]; /* that it was loaded from */
 } nccl_library;
 
 /* Local, once per process: the library that is loaded already (XLA's), else ORIEL_NCCL, else

@@ -159,11 +159,11 @@ oriel_status oriel_nccl_links_open(const oriel_nccl_plan *plan, const oriel_gpu 
 /* NCCL may take its time, or never come back; so a thread goes there. The one that leaves last
  * frees this. */
 struct closing {
-    oriel_nccl_links links;
-    int all;
-    double until;
-    _Atomic int ended;
-    _Atomic int holders;
+    oriel_nccl_links links; /* what is closed */
+    int all;                /* all ranks come: finalize first; else abort */
+    double until;           /* as oriel_now(): then it is given up */
+    _Atomic int ended;      /* by the thread: NCCL came back */
+    _Atomic int holders;    /* the thread and its starter, less those that have left */
 };
 
 static void let_go(struct closing *closing)
@@ -245,12 +245,9 @@ oriel_status oriel_nccl_memory_create(const nccl_library *nccl, const oriel_gpu 
 
     oriel_cuda_enter(gpu);
     st = oriel_nccl_check(nccl, NULL, nccl->mem_alloc(&at, bytes), "allocating device memory");
-    if (st == ORIEL_OK)
-        st = oriel_cuda_check(oriel_cu->fill((cu_ptr)(uintptr_t)at, 0, bytes, gpu->stream),
-                              "clearing memory");
-    if (st == ORIEL_OK)
-        st = oriel_cuda_check(oriel_cu->stream_sync(gpu->stream), "clearing memory");
     oriel_cuda_leave();
+    if (st == ORIEL_OK)
+        st = oriel_cuda_clear(gpu, (cu_ptr)(uintptr_t)at, bytes);
     if (st != ORIEL_OK) {
         oriel_nccl_memory_free(nccl, gpu, (cu_ptr)(uintptr_t)at);
         return oriel_fail_in(st, "%zu bytes on device %d", bytes, gpu->ordinal);
@@ -272,10 +269,10 @@ void oriel_nccl_memory_free(const nccl_library *nccl, const oriel_gpu *gpu, cu_p
 /* ---- windows ------------------------------------------------------------------------------ */
 
 struct registration {
-    const cu_ptr *at;
-    const size_t *bytes;
-    int how;
-    nccl_window *windows;
+    const cu_ptr *at;     /* per link: where the memory begins */
+    const size_t *bytes;  /* per link: how much */
+    int how;              /* NCCL_WINDOW_... */
+    nccl_window *windows; /* per link: the result */
 };
 
 static nccl_result register_one(const oriel_nccl_links *links, int i, void *arg)

@@ -10,24 +10,24 @@
 #include "fabric/nccl/library.h"
 
 typedef struct oriel_nccl_link {
-    nccl_comm comm;
-    const oriel_gpu *gpu;
+    nccl_comm comm;       /* of one rank */
+    const oriel_gpu *gpu; /* where that rank computes */
     pthread_mutex_t lock; /* a communicator does one thing at a time */
 } oriel_nccl_link;
 
 typedef struct oriel_nccl_links {
-    const nccl_library *nccl;
-    oriel_nccl_link *links;
-    int n;     /* of this process ... */
-    int first; /* ... from this rank on ... */
-    int size;  /* ... of so many */
+    const nccl_library *nccl; /* that made them */
+    oriel_nccl_link *links;   /* `n` of them */
+    int n;                    /* of this process ... */
+    int first;                /* ... from this rank on ... */
+    int size;                 /* ... of so many */
 } oriel_nccl_links;
 
 /* How long to look. */
 typedef struct oriel_nccl_wait {
     double until;           /* as oriel_now() */
     int (*stops)(void *of); /* whether there is a reason to give up; may be NULL */
-    void *of;
+    void *of;               /* what `stops` is called with */
 } oriel_nccl_wait;
 
 /* Local, one rank of a job: what all need to find each other. */
@@ -35,10 +35,10 @@ oriel_status oriel_nccl_id(nccl_id *id_p);
 
 /* What a rank brings: where it computes, and how much of its GPU NCCL's kernels may have. */
 typedef struct oriel_nccl_plan {
-    nccl_id id;
-    int size, first, n;
-    int max_ctas; /* 0: as NCCL likes */
-    int shared;   /* ranks share a GPU */
+    nccl_id id;         /* as oriel_nccl_id made it for all */
+    int size, first, n; /* ranks in all, the first of this process, and so many from there */
+    int max_ctas;       /* 0: as NCCL likes */
+    int shared;         /* ranks share a GPU */
 } oriel_nccl_plan;
 
 /* Collective over all `size` ranks. gpus[i] is that of rank first + i. */

@@ -8,19 +8,19 @@ static oriel_op describe(enum oriel_kind kind, const void *send, void *recv, siz
 }
 
 oriel_status oriel_all_reduce_on(oriel_group *group, int rank, const void *send, void *recv,
-                                 size_t count, oriel_dtype dtype, oriel_redop op, void *stream)
+                                 size_t count, oriel_dtype dtype, oriel_redop redop, void *stream)
 {
-    return oriel_all_reduce_via_on(group, rank, send, recv, count, dtype, op, ORIEL_VIA_AUTO,
+    return oriel_all_reduce_via_on(group, rank, send, recv, count, dtype, redop, ORIEL_VIA_AUTO,
                                    stream);
 }
 
 oriel_status oriel_all_reduce_via_on(oriel_group *group, int rank, const void *send, void *recv,
-                                     size_t count, oriel_dtype dtype, oriel_redop op, oriel_via via,
-                                     void *stream)
+                                     size_t count, oriel_dtype dtype, oriel_redop redop,
+                                     oriel_via via, void *stream)
 {
     oriel_op call = describe(ORIEL_KIND_ALL_REDUCE, send, recv, count, dtype);
 
-    call.redop = op;
+    call.redop = redop;
     call.via = via;
     return oriel_launch(group, rank, &call, stream);
 }
@@ -34,11 +34,12 @@ oriel_status oriel_all_gather_on(oriel_group *group, int rank, const void *send,
 }
 
 oriel_status oriel_reduce_scatter_on(oriel_group *group, int rank, const void *send, void *recv,
-                                     size_t count, oriel_dtype dtype, oriel_redop op, void *stream)
+                                     size_t count, oriel_dtype dtype, oriel_redop redop,
+                                     void *stream)
 {
     oriel_op call = describe(ORIEL_KIND_REDUCE_SCATTER, send, recv, count, dtype);
 
-    call.redop = op;
+    call.redop = redop;
     return oriel_launch(group, rank, &call, stream);
 }
 

@@ -34,15 +34,15 @@ enum { MOST_GPUS = 64 };
 
 struct loaded {
     cu_function function; /* NULL: not yet */
-    unsigned threads;
+    unsigned threads;     /* of a block: as many as its registers allow, DEVICE_THREADS at most */
 };
 
 struct image {
-    uint64_t hash;
-    char name[64];
-    void *data;
+    uint64_t hash;                   /* what the kernel is known under */
+    char name[64];                   /* of its function, for errors and profilers */
+    void *data;                      /* the cubin, behind this struct; kept for good */
     struct loaded loaded[MOST_GPUS]; /* by the device's number */
-    struct image *next;
+    struct image *next;              /* NULL: the last */
 };
 
 static pthread_mutex_t images_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -160,7 +160,7 @@ size_t oriel_kernel_on_lay_out(oriel_kernel_call *call)
 
     for (int i = 0; i < call->num_buffers; i++) {
         call->buffers[i].at = at;
-        at += (oriel_kernel_on_bytes(&call->buffers[i]) + LINE) / LINE * LINE;
+        at += (oriel_kernel_bytes(&call->buffers[i]) + LINE) / LINE * LINE;
     }
     return at;
 }
@@ -172,7 +172,7 @@ static int overlap(const kernel_buffer *a, const kernel_buffer *b)
     uintptr_t from = (uintptr_t)a->data;
     uintptr_t to = (uintptr_t)b->data;
 
-    return from < to + oriel_kernel_on_bytes(b) && to < from + oriel_kernel_on_bytes(a);
+    return from < to + oriel_kernel_bytes(b) && to < from + oriel_kernel_bytes(a);
 }
 
 /* A kernel knows its buffers by their addresses. So what is there twice, in place, or has no
@@ -196,7 +196,7 @@ static void find_windows(const oriel_group *group, int rank, const oriel_kernel_
 {
     for (int i = 0; i < call->num_buffers && !group->one_process; i++) {
         oriel_place place = oriel_register(group->comm, rank, call->buffers[i].data,
-                                           oriel_kernel_on_bytes(&call->buffers[i]), stream);
+                                           oriel_kernel_bytes(&call->buffers[i]), stream);
         buffers[i].window = place.window;
         buffers[i].generation = place.generation;
     }
@@ -243,7 +243,8 @@ static device_frame *find_frame(const oriel_device_rank *self, const oriel_group
     return frame;
 }
 
-/* Where the parts of a frame lie; the word that says whether it is staged comes first. */
+/* Where the parts of a frame lie, so many bytes from its begin; `bytes` is its length. The word
+ * that says whether it is staged comes first. */
 struct parts {
     size_t buffers, peers, homes, boards, values, world, bytes;
 };
@@ -285,7 +286,7 @@ static oriel_frame fill_frame(const oriel_group *group, int rank, const oriel_ke
     }
     for (int i = 0; i < call->num_buffers; i++)
         buffers[i] = (oriel_buffer){
-            .bytes = oriel_kernel_on_bytes(&call->buffers[i]),
+            .bytes = oriel_kernel_bytes(&call->buffers[i]),
             .peers = at_device(at + parts->peers + 8 * (size_t)i * (size_t)group->n)};
     memcpy(out + parts->values, call->frame.values, (size_t)call->num_values * sizeof(int64_t));
     return (oriel_frame){
@@ -344,10 +345,10 @@ static oriel_status add_frame(const oriel_group *group, int rank, const oriel_ke
 
 /* What the kernels of one call are launched with. */
 struct plan {
-    struct loaded code;
-    device_begin begin;
-    uint32_t flags;
-    device_frame *frame;
+    struct loaded code;  /* the kernel, in this GPU */
+    device_begin begin;  /* for the kernel of the meeting before it */
+    uint32_t flags;      /* DEVICE_... of that meeting */
+    device_frame *frame; /* what the kernel is given; kept for the next call */
 };
 
 /* With the rank's context current. */
@@ -400,7 +401,7 @@ static oriel_status launch_end(const oriel_device_rank *self, cu_function functi
         device_result *result = &end.results[end.n++];
 
         result->to = (uint64_t)(uintptr_t)buffer->data;
-        result->bytes = oriel_kernel_on_bytes(buffer);
+        result->bytes = oriel_kernel_bytes(buffer);
         oriel_poison(result->poison, sizeof result->poison / oriel_dtype_size(buffer->dtype),
                      buffer->dtype);
     }

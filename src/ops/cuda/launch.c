@@ -2,33 +2,44 @@
 
 #include "core/device/device.h"
 #include "base/hash.h"
+#include "base/math.h"
 #include "core/protocol/lane.h"
 #include "experimental/via.h"
 #include "fabric/cuda/nvtx.h"
 #include "ops/cuda/via.h"
 #include "ops/reduce/reduce.h"
 
-enum {
-    LEAST_TILE = 8 << 10,
-    MOST_TILE = 32 << 10,
-    SMALL_TOTAL = 512 << 10,
-    WIDE_TOTAL = 1 << 20,
-    EARLY_CTAS = 16,
-    LEAST_THREADS = 128
-};
+/* Bounds that are no matter of what a thread moves at once were chosen on one H200 that its ranks
+ * shared, the only GPU so far: on others they may lie elsewhere. They decide on speed alone. */
+
+/* Of a tile: a pack of 16 bytes for each thread, since with fewer some would be idle; and four,
+ * which a thread has under way together. */
+enum { LEAST_TILE = 16 * DEVICE_THREADS, MOST_TILE = 4 * LEAST_TILE };
+/* Of what a member of a small call sends to all others together (H200). */
+enum { SMALL_TOTAL = 512 << 10 };
+/* Of the same with several lines for each thread; there it falls with the square of the others,
+ * of which each costs a thread so many lines to wait for (H200). */
+enum { WIDE_TOTAL = 1 << 20 };
+/* CTAs of a small call that may be launched early: few, as it takes place from what still runs;
+ * on several multiprocessors, since these poll faster than one (H200). */
+enum { EARLY_CTAS = 16 };
+/* Of a CTA of a small call: the fewest whole warps that speak for all members, and as many again
+ * (H200). */
+enum { LEAST_THREADS = 128 };
 _Static_assert((int)LEAST_THREADS >= (int)DEVICE_RANKS, "a thread speaks for each member");
-enum { LEAST_ITEM = 512, MOST_ITEM = 4 << 10, MANY_MEMBERS = 4, ITEMS_OF_A_WARP = 4 };
+/* Of an item: a pack for each lane of a warp; and eight, which a lane has under way together. */
+enum { LEAST_ITEM = 16 * 32, MOST_ITEM = 8 * LEAST_ITEM };
+/* From so many on items of all_gather and all_to_all are twice as large (H200). */
+enum { MANY_MEMBERS = 4 };
+/* For each warp, if all take as many: fast multiprocessors can take more, and an item that is
+ * taken costs an atomic (H200). */
+enum { ITEMS_OF_A_WARP = 4 };
 
 /* ---- choosing: from what all members know alike ---------------------------------------- */
 
-static size_t least(size_t a, size_t b)
-{
-    return a < b ? a : b;
-}
-
 static size_t small_room(const oriel_devices *devices)
 {
-    return least((size_t)devices->ctas, DEVICE_SMALL_CTAS) * DEVICE_SMALL_BYTES;
+    return oriel_least((size_t)devices->ctas, DEVICE_SMALL_CTAS) * DEVICE_SMALL_BYTES;
 }
 
 /* Up to here each member sends all it has to each, through the slots; beyond that it is
@@ -37,7 +48,7 @@ static size_t small_limit(const oriel_devices *devices, int n)
 {
     size_t limit = n > 1 ? SMALL_TOTAL / (size_t)(n - 1) : SMALL_TOTAL;
 
-    return least(limit, small_room(devices));
+    return oriel_least(limit, small_room(devices));
 }
 
 /* The same with several lines for each thread, which pays for few members only. */
@@ -45,12 +56,7 @@ static size_t wide_limit(const oriel_devices *devices, int n)
 {
     size_t others = (size_t)(n > 1 ? n - 1 : 1);
 
-    return least(WIDE_TOTAL / others / others, small_room(devices) * devices->slot_lines);
-}
-
-static size_t up_to(size_t value, size_t multiple)
-{
-    return (value + multiple - 1) / multiple * multiple;
+    return oriel_least(WIDE_TOTAL / others / others, small_room(devices) * devices->slot_lines);
 }
 
 /* Bytes that a CTA works on at a time, in every block or of the n tiles of a strip: no more
@@ -66,7 +72,7 @@ static uint32_t tile_bytes(const oriel_devices *devices, const oriel_op *op, int
         share /= (size_t)n;
     if (most > MOST_TILE)
         most = MOST_TILE;
-    tile = up_to(share / (share / most + 1) + 1, 256);
+    tile = oriel_round_up(share / (share / most + 1) + 1, 256);
     if (tile < LEAST_TILE)
         tile = LEAST_TILE;
     return (uint32_t)(tile < most ? tile : most);
@@ -86,18 +92,18 @@ static uint32_t item_bytes(const oriel_devices *devices, const oriel_op *op, int
 {
     size_t warps = (size_t)devices->ctas * (DEVICE_THREADS / 32);
     size_t share = oriel_op_block(op) / (oriel_op_scatters(op) ? 1 : (size_t)n) / warps;
-    size_t item = up_to(share / ITEMS_OF_A_WARP, LEAST_ITEM);
+    size_t item = oriel_round_up(share / ITEMS_OF_A_WARP, LEAST_ITEM);
 
     if (item < LEAST_ITEM)
         item = LEAST_ITEM;
-    return (uint32_t)least(item, most_item(op, n));
+    return (uint32_t)oriel_least(item, most_item(op, n));
 }
 
 struct choice {
-    cu_function function;
-    unsigned ctas, threads;
-    uint32_t tile;
-    int large;
+    cu_function function;   /* of the family that fits */
+    unsigned ctas, threads; /* the grid; a block */
+    uint32_t tile;          /* bytes, see tile_bytes */
+    int large;              /* it meets before and after; else small or wide */
 };
 
 /* NULL: the family has none for it. */
@@ -113,7 +119,7 @@ static cu_function kernel_of(const oriel_device_code *code, enum device_family f
  * rank has, so that they keep no others from being resident. */
 static unsigned early_ctas(const oriel_devices *devices)
 {
-    return (unsigned)least(EARLY_CTAS, (size_t)devices->ctas / 2);
+    return (unsigned)oriel_least(EARLY_CTAS, (size_t)devices->ctas / 2);
 }
 
 /* Of a small call, with a line for each: as few in a CTA as that allows, since CTAs on several
@@ -150,7 +156,7 @@ static struct choice choose(const oriel_devices *devices, const oriel_device_cod
         unit = oriel_op_scatters(op) ? c.tile : (size_t)n * c.tile;
         c.large = 1;
     }
-    c.ctas = block > unit ? (unsigned)((block + unit - 1) / unit) : 1;
+    c.ctas = block > unit ? (unsigned)oriel_divide_up(block, unit) : 1;
     if (c.ctas > (unsigned)devices->ctas)
         c.ctas = (unsigned)devices->ctas;
     return c;
@@ -410,13 +416,13 @@ static oriel_status launch(oriel_group *group, int rank, const oriel_op *op,
     oriel_record record;
     oriel_status st;
 
-    if (group->spans)
-        return oriel_span_launch(group, rank, op, ragged, stream);
     oriel_comm_operation(comm);
     if (has_failed(comm, oriel_device_of(comm, rank)))
         return oriel_comm_failure(comm);
     oriel_op_describe(group, op, &record);
-    oriel_trace_past(comm, rank, group->hash, &record);
+    oriel_trace_add(comm, rank, group->hash, &record, TRACE_DONE);
+    if (group->spans)
+        return oriel_span_launch(group, rank, op, ragged, &record, stream);
     oriel_nvtx_push(oriel_kind_name(op->kind), record.bytes, group->n);
     choice = plan(group, rank, op, &record, stream, &call);
     if (ragged != NULL)
@@ -429,23 +435,6 @@ static oriel_status launch(oriel_group *group, int rank, const oriel_op *op,
     if (st != ORIEL_OK)
         oriel_comm_abort(comm, st, rank, comm->process, "rank %d: %s", rank, oriel_last_error());
     return st;
-}
-
-oriel_status oriel_launch_describe(oriel_group *group, int rank, oriel_kernel_call *kernel,
-                                   device_call *call)
-{
-    static const oriel_op barrier = {.kind = ORIEL_KIND_BARRIER};
-    const oriel_op op = {.kind = ORIEL_KIND_KERNEL, .kernel = kernel};
-    oriel_comm *comm = group->comm;
-    oriel_record record;
-
-    oriel_comm_operation(comm);
-    if (has_failed(comm, oriel_device_of(comm, rank)))
-        return oriel_comm_failure(comm);
-    oriel_op_describe(group, &op, &record);
-    oriel_trace_past(comm, rank, group->hash, &record);
-    describe_call(group, rank, &barrier, &record, call);
-    return ORIEL_OK;
 }
 
 oriel_status oriel_launch(oriel_group *group, int rank, const oriel_op *op, void *stream)
@@ -498,7 +487,7 @@ oriel_status oriel_launch_prepare(oriel_group *group, int rank, const oriel_op *
     return ORIEL_OK;
 }
 
-/* ---- host functions ------------------------------------------------------------------------ */
+/* ---- kernels of one's own and host functions ----------------------------------------------- */
 
 int oriel_launch_failed(const oriel_group *group, int rank)
 {
@@ -511,15 +500,24 @@ static void describe_step(const oriel_group *group, int rank, oriel_kernel_call 
                           device_call *call)
 {
     static const oriel_op barrier = {.kind = ORIEL_KIND_BARRIER};
-    const oriel_op op = {.kind = ORIEL_KIND_KERNEL, .kernel = kernel};
+    const oriel_op op = {.kind = ORIEL_KIND_KERNEL, .kernel = kernel, .call = kernel->custom.call};
     oriel_record record;
 
     oriel_op_describe(group, &op, &record);
     if (step == DEVICE_STEP_BEGIN)
-        oriel_trace_past(group->comm, rank, group->hash, &record);
+        oriel_trace_add(group->comm, rank, group->hash, &record, TRACE_DONE);
     record.redop = (uint8_t)step;
     describe_call(group, rank, &barrier, &record, call);
-    call->block = 0;
+}
+
+oriel_status oriel_launch_describe(oriel_group *group, int rank, oriel_kernel_call *kernel,
+                                   device_call *call)
+{
+    oriel_comm_operation(group->comm);
+    if (oriel_launch_failed(group, rank))
+        return oriel_comm_failure(group->comm);
+    describe_step(group, rank, kernel, DEVICE_STEP_BEGIN, call);
+    return ORIEL_OK;
 }
 
 static oriel_status launch_one(const oriel_comm *comm, int rank, device_call *call, void *stream)
@@ -527,6 +525,7 @@ static oriel_status launch_one(const oriel_comm *comm, int rank, device_call *ca
     const oriel_device_rank *self = oriel_device_of(comm, rank);
     void *params[] = {call};
 
+    call->block = 0;
     return oriel_launch_start(self, self->code->copy[DEVICE_SMALL], 1, DEVICE_THREADS, 0, params,
                               stream);
 }

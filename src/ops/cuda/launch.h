@@ -34,9 +34,10 @@ void oriel_launch_fill(const oriel_group *group, int rank, const oriel_op *op,
 
 /* ---- groups that span machines (span.c) ---------------------------------------------------- */
 
-/* A checked call, as oriel_launch; `ragged` NULL for all others. */
+/* A checked call, of which launch.c has taken note; `ragged` NULL for all others. */
 oriel_status oriel_span_launch(oriel_group *group, int rank, const oriel_op *op,
-                               const oriel_ragged_on *ragged, void *stream);
+                               const oriel_ragged_on *ragged, const oriel_record *record,
+                               void *stream);
 /* Whether a kernel or host function can run on the group, if it spans machines. */
 oriel_status oriel_span_check(const oriel_group *group, const oriel_kernel_call *call);
 /* In the rank's context: all have come, with the same call, or what follows on the stream finds
@@ -55,10 +56,6 @@ oriel_status oriel_kernel_on_prepare(oriel_group *group, int rank, oriel_kernel_
 oriel_status oriel_kernel_on_launch(oriel_group *group, int rank, oriel_kernel_call *call,
                                     void *stream);
 
-static inline size_t oriel_kernel_on_bytes(const kernel_buffer *buffer)
-{
-    return buffer->count << oriel_dtype_shift(buffer->dtype);
-}
 /* Local: where buffers have their copies in the arena, none ending where another begins; and how
  * long the arena must be. The same on all members, since they have the same shapes. */
 size_t oriel_kernel_on_lay_out(oriel_kernel_call *call);

@@ -17,11 +17,11 @@
 #include "ops/kernel/host_op.h"
 
 struct run {
-    oriel_group *group;
-    int rank;
-    oriel_kernel_call *call;
-    void *stream;
-    int barriers;
+    oriel_group *group;      /* whose members meet */
+    int rank;                /* in the world */
+    oriel_kernel_call *call; /* what the function is, and its buffers */
+    void *stream;            /* the caller's */
+    int barriers;            /* meetings that the function has asked for */
 };
 
 /* ---- the arena ---------------------------------------------------------------------------- */
@@ -51,7 +51,7 @@ static void connect_all(const struct run *run)
             call->peers[i * n + r] =
                 (void *)(uintptr_t)(oriel_heap_seen(group->comm, run->rank, group->ranks[r]) +
                                     group->comm->devices->arena_at + call->buffers[i].at);
-        call->reach[i] = (oriel_buffer){.bytes = oriel_kernel_on_bytes(&call->buffers[i]),
+        call->reach[i] = (oriel_buffer){.bytes = oriel_kernel_bytes(&call->buffers[i]),
                                         .peers = call->peers + i * n};
     }
     call->frame.rank = oriel_group_index(group, run->rank);
@@ -71,7 +71,7 @@ static oriel_status copy(const struct run *run, int from, int to, int in)
 
         if (call->buffers[i].count > 0)
             result = oriel_cu->copy(in ? here : callers, in ? callers : here,
-                                    oriel_kernel_on_bytes(&call->buffers[i]), run->stream);
+                                    oriel_kernel_bytes(&call->buffers[i]), run->stream);
     }
     return oriel_cuda_check(result, in ? "copying operands of an op" : "copying results of an op");
 }

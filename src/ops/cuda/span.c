@@ -176,22 +176,16 @@ static oriel_status put_on(oriel_span *span)
 }
 
 oriel_status oriel_span_launch(oriel_group *group, int rank, const oriel_op *op,
-                               const oriel_ragged_on *ragged, void *stream)
+                               const oriel_ragged_on *ragged, const oriel_record *record,
+                               void *stream)
 {
     oriel_span span = {.group = group, .rank = rank, .op = op, .ragged = ragged, .stream = stream};
     oriel_comm *comm = group->comm;
-    oriel_record record;
-    oriel_status st;
+    oriel_status st = plan(&span, record);
 
-    oriel_comm_operation(comm);
-    if (oriel_launch_failed(group, rank))
-        return oriel_comm_failure(comm);
-    oriel_op_describe(group, op, &record);
-    oriel_trace_past(comm, rank, group->hash, &record);
-    st = plan(&span, &record);
     if (st != ORIEL_OK)
         return st;
-    oriel_nvtx_push(oriel_kind_name(op->kind), record.bytes, group->n);
+    oriel_nvtx_push(oriel_kind_name(op->kind), record->bytes, group->n);
     oriel_cuda_enter(span.self->gpu);
     st = put_on(&span);
     oriel_cuda_leave();

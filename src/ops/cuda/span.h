@@ -11,23 +11,23 @@
 #include "ops/cuda/launch.h"
 
 typedef struct oriel_span {
-    oriel_group *group;
-    oriel_group *line; /* this rank's row, if that has others */
-    int rank;
-    void *stream;
-    const oriel_op *op;
-    const oriel_ragged_on *ragged;
-    const oriel_device_rank *self;
-    device_call call;
-    int n, rows, columns;
-    int index, row, column; /* of this member */
-    char *head;             /* HEAD bytes of device memory for what is not data ... */
-    char *room;             /* ... and as much for what is; 256-byte aligned */
-    size_t room_bytes;      /* the same on all */
+    oriel_group *group;            /* all members */
+    oriel_group *line;             /* this rank's row, if that has others */
+    int rank;                      /* in the world */
+    void *stream;                  /* the caller's */
+    const oriel_op *op;            /* as it was called */
+    const oriel_ragged_on *ragged; /* NULL: another operation */
+    const oriel_device_rank *self; /* its GPU and its heap */
+    device_call call;              /* what the machine's own kernels are told */
+    int n, rows, columns;          /* of members; the table's size: rows * columns = n */
+    int index, row, column;        /* of this member */
+    char *head;                    /* HEAD bytes of device memory for what is not data ... */
+    char *room;                    /* ... and as much for what is; 256-byte aligned */
+    size_t room_bytes;             /* the same on all */
     /* Of the exchange under way. */
-    const nccl_library *nccl;
-    nccl_comm link;
-    nccl_result result;
+    const nccl_library *nccl; /* its functions */
+    nccl_comm link;           /* this rank's communicator */
+    nccl_result result;       /* the first failure, else NCCL_SUCCESS */
 } oriel_span;
 
 enum { SPAN_HEAD = 64 << 10, SPAN_LINE = 256 };

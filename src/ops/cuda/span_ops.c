@@ -4,18 +4,13 @@
  * members have no table of rows and columns, that is group order throughout. */
 #include "ops/cuda/span.h"
 
-#include "ops/reduce/reduce.h"
+#include "base/math.h"
 
 enum { REDUCE_STEP = DEVICE_THREADS * 16 * 4, PICK_TILE = 32 << 10 };
 
-static size_t least(size_t a, size_t b)
-{
-    return a < b ? a : b;
-}
-
 static size_t padded(size_t bytes)
 {
-    return (bytes + SPAN_LINE - 1) / SPAN_LINE * SPAN_LINE;
+    return oriel_round_up(bytes, SPAN_LINE);
 }
 
 /* Bytes of each of `parts` pieces that fit the room together. */
@@ -33,7 +28,7 @@ static oriel_status by_pieces(oriel_span *span, int parts,
     oriel_status st = ORIEL_OK;
 
     for (size_t at = 0; at < block && st == ORIEL_OK; at += piece)
-        st = move(span, at, least(piece, block - at));
+        st = move(span, at, oriel_least(piece, block - at));
     return st;
 }
 
@@ -75,8 +70,9 @@ static oriel_status reduce(const oriel_span *span, device_span *parts)
     size_t ctas = (parts->bytes + REDUCE_STEP - 1) / REDUCE_STEP;
     void *params[] = {parts};
 
-    return oriel_launch_start(span->self, function, (unsigned)least(ctas, (size_t)devices->ctas),
-                              DEVICE_THREADS, 0, params, span->stream);
+    return oriel_launch_start(span->self, function,
+                              (unsigned)oriel_least(ctas, (size_t)devices->ctas), DEVICE_THREADS, 0,
+                              params, span->stream);
 }
 
 /* What this machine's members have for each member of this column, in the room from `at` on.
@@ -140,8 +136,8 @@ static oriel_status reduce_scatter(oriel_span *span)
     if (padded(block) <= piece_of(span->room_bytes, 2 * span->rows))
         piece = block;
     for (size_t at = 0; at < block && st == ORIEL_OK; at += piece)
-        st = reduce_piece(span, (const char *)span->op->send + at, block, least(piece, block - at),
-                          (char *)span->op->recv + at);
+        st = reduce_piece(span, (const char *)span->op->send + at, block,
+                          oriel_least(piece, block - at), (char *)span->op->recv + at);
     return st;
 }
 
@@ -202,7 +198,7 @@ static oriel_status all_reduce(oriel_span *span)
     oriel_status st = ORIEL_OK;
 
     for (size_t at = 0; at < whole && st == ORIEL_OK;) {
-        size_t piece = least(most, (whole - at) / n);
+        size_t piece = oriel_least(most, (whole - at) / n);
 
         st = all_reduce_piece(span, send + at, recv + at, piece);
         at += n * piece;
@@ -377,7 +373,7 @@ static oriel_status ragged_all_to_all(oriel_span *span)
     st = send_tables(span, span->room);
     for (size_t first = 0; (first < r->send_rows || first == 0) && st == ORIEL_OK;
          first += rows > 0 ? rows : 1) {
-        size_t here = row > 0 && r->send_rows > first ? least(rows, r->send_rows - first) : 0;
+        size_t here = row > 0 && r->send_rows > first ? oriel_least(rows, r->send_rows - first) : 0;
         device_pick part = {.data = (cu_ptr)(uintptr_t)data,
                             .block = here * row,
                             .first = first,

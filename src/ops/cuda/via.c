@@ -9,12 +9,12 @@
 /* ---- what NCCL can do ---------------------------------------------------------------------- */
 
 struct nccl_terms {
-    int dtype, op;
-    size_t parts; /* elements of NCCL's in each */
+    int dtype, op; /* NCCL_..., of one part */
+    size_t parts;  /* elements of NCCL's in each */
 };
 
 /* 0: NCCL has no such reduction. */
-static int nccl_terms_of(oriel_dtype dtype, oriel_redop op, struct nccl_terms *terms_p)
+static int nccl_terms_of(oriel_dtype dtype, oriel_redop redop, struct nccl_terms *terms_p)
 {
     static const signed char dtypes[ORIEL_DTYPE_COUNT] = {
         [ORIEL_BOOL] = NCCL_UINT8,  [ORIEL_S8] = NCCL_INT8,       [ORIEL_S16] = -1,
@@ -29,11 +29,12 @@ static int nccl_terms_of(oriel_dtype dtype, oriel_redop op, struct nccl_terms *t
                                                        [ORIEL_MAX] = NCCL_MAX};
     int complex = dtype == ORIEL_C64 || dtype == ORIEL_C128;
 
-    if (dtypes[dtype] < 0 || (complex && op != ORIEL_SUM))
+    if (dtypes[dtype] < 0 || (complex && redop != ORIEL_SUM))
         return 0;
-    *terms_p = (struct nccl_terms){.dtype = dtypes[dtype], .op = ops[op], .parts = complex ? 2 : 1};
+    *terms_p =
+        (struct nccl_terms){.dtype = dtypes[dtype], .op = ops[redop], .parts = complex ? 2 : 1};
     if (dtype == ORIEL_BOOL) /* "or" and "and" */
-        terms_p->op = op == ORIEL_SUM || op == ORIEL_MAX ? NCCL_MAX : NCCL_MIN;
+        terms_p->op = redop == ORIEL_SUM || redop == ORIEL_MAX ? NCCL_MAX : NCCL_MIN;
     return 1;
 }
 
@@ -54,19 +55,19 @@ static const char *nccl_missing(const oriel_comm *comm)
     return nccl->no_calls[0] != '\0' ? nccl->no_calls : NULL;
 }
 
-static oriel_status check_operation(oriel_via via, oriel_dtype dtype, oriel_redop op)
+static oriel_status check_operation(oriel_via via, oriel_dtype dtype, oriel_redop redop)
 {
     struct nccl_terms terms;
 
-    if (via == ORIEL_VIA_NCCL ? nccl_terms_of(dtype, op, &terms)
-                              : oriel_experimental_reduces(via, dtype, op))
+    if (via == ORIEL_VIA_NCCL ? nccl_terms_of(dtype, redop, &terms)
+                              : oriel_experimental_reduces(via, dtype, redop))
         return ORIEL_OK;
     return oriel_fail(ORIEL_ERR_UNSUPPORTED, "all_reduce via %s: there is no %s of %s that way",
-                      oriel_via_name(via), oriel_redop_name(op), oriel_dtype_name(dtype));
+                      oriel_via_name(via), oriel_redop_name(redop), oriel_dtype_name(dtype));
 }
 
 static oriel_status check_via(const oriel_group *group, oriel_via via, oriel_dtype dtype,
-                              oriel_redop op)
+                              oriel_redop redop)
 {
     const oriel_comm *comm = group->comm;
     const char *why =
@@ -79,20 +80,20 @@ static oriel_status check_via(const oriel_group *group, oriel_via via, oriel_dty
                           "all_reduce via %s: it works over all %d ranks, and this group has %d; "
                           "via peer or sym_peer works over any",
                           oriel_via_name(via), comm->size, group->n);
-    return check_operation(via, dtype, op);
+    return check_operation(via, dtype, redop);
 }
 
 oriel_status oriel_via_check(const oriel_group *group, oriel_via via, oriel_dtype dtype,
-                             oriel_redop op)
+                             oriel_redop redop)
 {
     if (group == NULL)
         return oriel_fail(ORIEL_ERR_INVALID, "group is NULL");
     if ((unsigned)via >= ORIEL_VIA_COUNT)
         return oriel_fail(ORIEL_ERR_INVALID, "via is %d; ORIEL_VIA_... goes to %d", (int)via,
                           ORIEL_VIA_COUNT - 1);
-    if (!oriel_dtype_known(dtype) || !oriel_reduce_supported(dtype, op))
-        return oriel_fail(ORIEL_ERR_INVALID, "dtype is %d and op %d, which is no reduction",
-                          (int)dtype, (int)op);
+    if (!oriel_dtype_known(dtype) || !oriel_reduce_supported(dtype, redop))
+        return oriel_fail(ORIEL_ERR_INVALID, "dtype is %d and redop %d, which is no reduction",
+                          (int)dtype, (int)redop);
     if (via == ORIEL_VIA_AUTO)
         return ORIEL_OK;
     if (group->comm->devices == NULL)
@@ -102,7 +103,7 @@ oriel_status oriel_via_check(const oriel_group *group, oriel_via via, oriel_dtyp
     if (via == ORIEL_VIA_PEER && oriel_nccl_has_windows(group->comm))
         return missing(via, "with ORIEL_FABRIC=nccl ranks reach each other through NCCL's windows "
                             "alone: that is sym_peer; set ORIEL_FABRIC=cuda");
-    return via == ORIEL_VIA_PEER ? ORIEL_OK : check_via(group, via, dtype, op);
+    return via == ORIEL_VIA_PEER ? ORIEL_OK : check_via(group, via, dtype, redop);
 }
 
 /* ---- which is meant ------------------------------------------------------------------------ */

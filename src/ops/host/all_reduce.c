@@ -4,27 +4,22 @@
  *
  * Within a chunk, member j reduces slice j: it finds the others' slices j in their
  * slots, and leaves the result at slice j of its own slot, which nobody else uses. */
+#include "base/math.h"
 #include "ops/reduce/reduce.h"
 #include "ops/host/transfer.h"
 
-static size_t least(size_t a, size_t b)
-{
-    return a < b ? a : b;
-}
-
 static size_t chunk_len(const oriel_request *request, const struct stage *s, uint32_t chunk)
 {
-    return least(s->slot, request->record.bytes - (size_t)chunk * s->slot);
+    return oriel_least(s->slot, request->record.bytes - (size_t)chunk * s->slot);
 }
 
 /* Slice j of a chunk of `len` bytes: [*at_p, *at_p + the result). */
 static size_t slice_of(size_t len, uint32_t n, int j, size_t *at_p)
 {
-    size_t step = (len + n - 1) / n;
+    size_t step = oriel_round_up(oriel_divide_up(len, n), HEAP_LINE);
 
-    step = (step + HEAP_LINE - 1) / HEAP_LINE * HEAP_LINE;
-    *at_p = least((size_t)j * step, len);
-    return least(step, len - *at_p);
+    *at_p = oriel_least((size_t)j * step, len);
+    return oriel_least(step, len - *at_p);
 }
 
 static void publish(oriel_request *request, const struct stage *s, uint32_t chunk)

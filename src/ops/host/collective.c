@@ -65,23 +65,23 @@ static void describe(oriel_op *op, enum oriel_kind kind, const void *send, void 
 }
 
 oriel_status oriel_all_reduce(oriel_group *group, int rank, const void *send, void *recv,
-                              size_t count, oriel_dtype dtype, oriel_redop op)
+                              size_t count, oriel_dtype dtype, oriel_redop redop)
 {
     oriel_request request;
 
     describe(&request.op, ORIEL_KIND_ALL_REDUCE, send, recv, count, dtype);
-    request.op.redop = op;
+    request.op.redop = redop;
     return run(group, rank, &request);
 }
 
 oriel_status oriel_all_reduce_start(oriel_group *group, int rank, const void *send, void *recv,
-                                    size_t count, oriel_dtype dtype, oriel_redop op,
+                                    size_t count, oriel_dtype dtype, oriel_redop redop,
                                     oriel_request **request_p)
 {
     oriel_op call;
 
     describe(&call, ORIEL_KIND_ALL_REDUCE, send, recv, count, dtype);
-    call.redop = op;
+    call.redop = redop;
     return start(group, rank, &call, request_p);
 }
 
@@ -104,23 +104,23 @@ oriel_status oriel_all_gather_start(oriel_group *group, int rank, const void *se
 }
 
 oriel_status oriel_reduce_scatter(oriel_group *group, int rank, const void *send, void *recv,
-                                  size_t count, oriel_dtype dtype, oriel_redop op)
+                                  size_t count, oriel_dtype dtype, oriel_redop redop)
 {
     oriel_request request;
 
     describe(&request.op, ORIEL_KIND_REDUCE_SCATTER, send, recv, count, dtype);
-    request.op.redop = op;
+    request.op.redop = redop;
     return run(group, rank, &request);
 }
 
 oriel_status oriel_reduce_scatter_start(oriel_group *group, int rank, const void *send, void *recv,
-                                        size_t count, oriel_dtype dtype, oriel_redop op,
+                                        size_t count, oriel_dtype dtype, oriel_redop redop,
                                         oriel_request **request_p)
 {
     oriel_op call;
 
     describe(&call, ORIEL_KIND_REDUCE_SCATTER, send, recv, count, dtype);
-    call.redop = op;
+    call.redop = redop;
     return start(group, rank, &call, request_p);
 }
 

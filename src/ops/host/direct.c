@@ -1,11 +1,11 @@
 /* Direct mode: all members live in one process and have shown their addresses.
- * They take items of work, and do an item for all members at once. Whoever is in
- * place is so item by item: nothing of `send` is needed once its item is done. */
+ * They take items of work, and do an item for all members at once. A member that is
+ * in place is so item by item: nothing of `send` is needed once its item is done. */
 #include <string.h>
 
 #include "base/copy.h"
+#include "base/math.h"
 #include "ops/host/ragged.h"
-#include "ops/reduce/reduce.h"
 #include "ops/host/transfer.h"
 
 enum { BOUNCE = 4096, ITEM_LEAST = 8192, ITEM_MOST = 65536, ITEM_ROUND = 1024 };
@@ -13,11 +13,6 @@ enum { BOUNCE = 4096, ITEM_LEAST = 8192, ITEM_MOST = 65536, ITEM_ROUND = 1024 };
 struct range {
     size_t at, len; /* bytes of each block */
 };
-
-static size_t least(size_t a, size_t b)
-{
-    return a < b ? a : b;
-}
 
 /* Two for each member, so that all have something to do, within what the caches
  * like. An item is a range of every block, and some kinds have one for each pair of
@@ -28,8 +23,8 @@ static size_t item_bytes(const oriel_request *request)
     size_t pairs = oriel_op_scatters(&request->op) || oriel_op_gathers(&request->op) ? n : 1;
     size_t bytes = request->record.bytes / (2 * n);
 
-    bytes = bytes < ITEM_LEAST / pairs ? ITEM_LEAST / pairs : least(bytes, ITEM_MOST / pairs);
-    return (bytes + ITEM_ROUND - 1) / ITEM_ROUND * ITEM_ROUND;
+    bytes = bytes < ITEM_LEAST / pairs ? ITEM_LEAST / pairs : oriel_least(bytes, ITEM_MOST / pairs);
+    return oriel_round_up(bytes, ITEM_ROUND);
 }
 
 static uint32_t item_count(const oriel_request *request)
@@ -39,7 +34,7 @@ static uint32_t item_count(const oriel_request *request)
     if (request->op.ragged != NULL)
         return request->record.n * request->record.n;
     step = item_bytes(request);
-    return (uint32_t)((request->record.bytes + step - 1) / step);
+    return (uint32_t)oriel_divide_up(request->record.bytes, step);
 }
 
 /* ---- what a range means to each kind ---------------------------------------------- */
@@ -50,7 +45,8 @@ static void all_reduce(const oriel_request *request, const heap_member *members,
     oriel_op first = request->op;
     const void *src[HEAP_MAX_RANKS];
 
-    for (int i = 0; i < n; i++)
+    src[0] = (const char *)members[0].send + r.at; /* by itself: compilers do not know that n > 0 */
+    for (int i = 1; i < n; i++)
         src[i] = (const char *)members[i].send + r.at;
     first.recv = members[0].recv;
     oriel_op_take(&first, n, 0, src, r.at, r.len);
@@ -104,7 +100,7 @@ static void all_to_all(const oriel_request *request, const heap_member *members,
         oriel_op_copy((char *)members[i].recv + own, (const char *)members[i].send + own, r.len, 0);
         for (int j = i + 1; j < n; j++) {
             for (size_t done = 0; done < r.len; done += BOUNCE)
-                swap(request, members, i, j, r.at + done, least(BOUNCE, r.len - done));
+                swap(request, members, i, j, r.at + done, oriel_least(BOUNCE, r.len - done));
         }
     }
 }
@@ -145,7 +141,7 @@ static void permute(const oriel_request *request, const heap_member *members, st
             if (done[last] || (!circles && gives[last]))
                 continue;
             for (size_t at = 0; at < r.len; at += BOUNCE)
-                chain(members, from, last, r.at + at, least(BOUNCE, r.len - at));
+                chain(members, from, last, r.at + at, oriel_least(BOUNCE, r.len - at));
             for (int i = last; i != OP_NOBODY && !done[i]; i = from[i])
                 done[i] = 1;
         }
@@ -158,7 +154,7 @@ static void do_range(const oriel_request *request, uint32_t item)
     size_t step = item_bytes(request);
     struct range r = {.at = (size_t)item * step};
 
-    r.len = least(step, request->record.bytes - r.at);
+    r.len = oriel_least(step, request->record.bytes - r.at);
     switch (request->op.kind) {
     case ORIEL_KIND_ALL_REDUCE:
         all_reduce(request, members, r);

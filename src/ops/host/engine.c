@@ -9,17 +9,20 @@
 enum { MAX_THREADS = 512, BATCH = 64 };
 
 struct oriel_engine {
-    oriel_comm *comm;
-    pthread_mutex_t lock;
+    oriel_comm *comm;           /* whose calls it drives */
+    pthread_mutex_t lock;       /* of all below */
     pthread_cond_t work;        /* a driver is wanted, or the end */
     pthread_cond_t drained;     /* pending went to 0, or a thread ended */
     oriel_request *head, *tail; /* pending, not busy */
-    oriel_request *free;
-    void *slabs; /* each starts with a pointer to the next */
-    int pending; /* listed and busy ones */
-    int threads, idle, driving, max_driving;
-    int stop;
-    oriel_leavers leavers;
+    oriel_request *free;        /* for the next calls */
+    void *slabs;                /* each starts with a pointer to the next */
+    int pending;                /* listed and busy ones */
+    int threads;                /* all, MAX_THREADS at most */
+    int idle;                   /* of them: they sleep */
+    int driving;                /* of them: they step requests ... */
+    int max_driving;            /* ... and so many may */
+    int stop;                   /* threads are to end */
+    oriel_leavers leavers;      /* those that have */
 };
 
 /* ---- requests ------------------------------------------------------------------- */

@@ -1,7 +1,6 @@
 /* Operations whose sizes all members know: what a member shows to the others is its payload. */
 #include <string.h>
 
-#include "base/copy.h"
 #include "base/sys.h"
 #include "ops/host/request.h"
 

@@ -3,13 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/copy.h"
+#include "base/math.h"
 #include "base/sys.h"
-
-static size_t least(size_t a, size_t b)
-{
-    return a < b ? a : b;
-}
 
 static ragged_slice slice_of(const oriel_ragged *r, int to, int k)
 {
@@ -150,7 +145,7 @@ static size_t common(size_t at, size_t len, size_t begin, size_t bytes, size_t *
                      size_t *here_p)
 {
     size_t first = at > begin ? at : begin;
-    size_t end = least(at + len, begin + bytes);
+    size_t end = oriel_least(at + len, begin + bytes);
 
     *there_p = first - begin;
     *here_p = first - at;

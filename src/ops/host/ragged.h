@@ -10,15 +10,15 @@
 /* What a sender says of one slice; the first bytes of what it sends to a member
  * are one for each slice. */
 typedef struct ragged_slice {
-    int64_t rows;
+    int64_t rows;   /* of this slice, 0 or more */
     int64_t offset; /* row of the receiver's `recv` */
 } ragged_slice;
 
 /* What is wrong between two members, in words for oriel_ragged_refuse. */
 typedef struct ragged_fault {
-    int from;
-    oriel_status code;
-    char text[HEAP_TEXT];
+    int from;             /* the sender, a position */
+    oriel_status code;    /* of the operation, on all members */
+    char text[HEAP_TEXT]; /* what oriel_last_error will say */
 } ragged_fault;
 
 /* A copy of the arrays in one allocation, `*ragged` pointing into it; NULL: no

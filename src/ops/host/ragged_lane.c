@@ -14,9 +14,9 @@ enum { MOST_MEMBERS = 64, MOST_LOOKS = MOST_MEMBERS * MOST_MEMBERS };
 /* One slice between two members: of what is sent to the other, and how many rows are
  * expected from it. */
 struct entry {
-    uint32_t rows;
-    uint32_t offset; /* row of the receiver's `recv` */
-    uint32_t expected;
+    uint32_t rows;     /* that are sent */
+    uint32_t offset;   /* row of the receiver's `recv` */
+    uint32_t expected; /* rows that the other sends here */
 };
 
 enum {
@@ -29,13 +29,13 @@ enum {
 /* An entry for each slice and member; then the rows for all others, in order, or their address.
  * Rows that do not fit a slot with the entries are apart from them. */
 struct shown {
-    uint32_t flags;
-    uint32_t recv_rows;
-    struct entry entries[];
+    uint32_t flags;         /* SHOWS_... and ROWS_APART */
+    uint32_t recv_rows;     /* room for so many */
+    struct entry entries[]; /* n * slices, by member */
 };
 
 struct address {
-    uint64_t send;
+    uint64_t send;  /* in the member's own process */
     int64_t from[]; /* row of `send`, for each entry */
 };
 
@@ -68,9 +68,9 @@ static oriel_question ask(const oriel_request *request, enum oriel_meeting meeti
     };
 }
 
-/* In place, rows that come may lie anywhere among those that go: these are set aside. What a
- * staged call needs is there before anybody hears of the call, so that to lack it fails here
- * alone. */
+/* In place, rows that come may lie anywhere among those that go: these are set aside. Where
+ * processes may not read each other's memory, what a staged call needs is there before anybody
+ * hears of the call, so that to lack it fails here alone; elsewhere rows are pulled, or direct. */
 static oriel_status begin(oriel_request *request)
 {
     const oriel_facts *facts = &request->group->facts;

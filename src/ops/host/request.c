@@ -96,7 +96,7 @@ oriel_status oriel_request_begin(oriel_request *request, const oriel_group *grou
 }
 
 /* Calls from C are matched by their order on the group: run 0 is theirs alone,
- * since XLA's run ids are never 0 together with site 0. The first one meets in a
+ * since no call of a program has the name 0. The first one meets in a
  * cell, and the others go by the lane that it has found. */
 void oriel_request_order(oriel_request *request)
 {
@@ -166,7 +166,7 @@ static oriel_status succeed(oriel_request *request)
 }
 
 /* Nobody may look at the buffers after this rank has returned, so direct mode
- * waits for those who are just doing so. */
+ * waits for members that are just doing so. */
 static oriel_status fail(oriel_request *request, oriel_status code)
 {
     note(request);
@@ -354,6 +354,11 @@ static oriel_status lane(oriel_request *request)
 
 /* ---- all others, and the first ordered one: the cell -------------------------------- */
 
+static int is_staged_in_lane(const oriel_request *request)
+{
+    return request->record.mode == ORIEL_MODE_STAGED && oriel_request_in_lane(request);
+}
+
 static oriel_status expose(oriel_request *request)
 {
     oriel_status st = oriel_transfer_expose(request);
@@ -367,15 +372,24 @@ static oriel_status expose(oriel_request *request)
     return st;
 }
 
+/* What is staged needs a channel, and there may be one alone. So an ordered call takes none
+ * before all have begun it. */
+static int is_early(const oriel_request *request)
+{
+    return is_staged_in_lane(request) &&
+           oriel_lane_missing(request->member, request->key.count) >= 0;
+}
+
 static oriel_status enter(oriel_request *request)
 {
-    oriel_status st;
+    oriel_status st = ORIEL_IN_PROGRESS;
 
     note(request);
     if (oriel_comm_aborted(request->comm))
         return revoked(request);
-    st = oriel_cell_enter(request->group, request->rank, request->index, &request->key,
-                          &request->record, &request->cell);
+    if (!is_early(request))
+        st = oriel_cell_enter(request->group, request->rank, request->index, &request->key,
+                              &request->record, &request->cell);
     if (st == ORIEL_IN_PROGRESS) {
         if (!request->parked)
             atomic_fetch_add(&request->comm->heap.header->parked, 1);
@@ -398,6 +412,13 @@ static oriel_status enter(oriel_request *request)
     return ORIEL_OK;
 }
 
+/* A staged call was begun by all before any of them came to the cell, and needs no second
+ * meeting there, but for a ragged one: its members show each other how many chunks they have. */
+static int has_met(const oriel_request *request)
+{
+    return is_staged_in_lane(request) && request->op.ragged == NULL;
+}
+
 /* Each member has come to the lane before it came to the cell. There it is compared whether all
  * calls before were the same: broadcasts and permutations end without that. */
 static oriel_status wait_arrivals(oriel_request *request)
@@ -407,7 +428,7 @@ static oriel_status wait_arrivals(oriel_request *request)
 
     if (seen.revoked)
         return revoked(request);
-    if (seen.arrived < request->record.n)
+    if (seen.arrived < request->record.n && !has_met(request))
         return idle(request);
     index = oriel_request_in_lane(request) ? oriel_lane_differs(request->member, request->key.count)
                                            : -1;

@@ -50,57 +50,58 @@ struct oriel_custom_moves {
     void (*fail)(oriel_request *request);
     /* What holds the call up, as a sentence. */
     void (*describe)(const oriel_request *request, char *out, size_t len);
+    /* The request is over: frees the call. */
     void (*destroy)(oriel_custom *custom);
 };
 
 struct oriel_request {
-    oriel_comm *comm;
-    const oriel_group *group;
-    const oriel_moves *moves;
-    int rank;  /* in the world */
-    int index; /* in the group */
-    enum request_state state;
-    int stream; /* what others read is stored past the caches */
-    oriel_op op;
-    oriel_record record;
-    oriel_key key;
+    oriel_comm *comm;         /* of the group */
+    const oriel_group *group; /* whose members meet */
+    const oriel_moves *moves; /* what the kind of operation does otherwise */
+    int rank;                 /* in the world */
+    int index;                /* in the group */
+    enum request_state state; /* how far it has come */
+    int stream;               /* what others read is stored past the caches */
+    oriel_op op;              /* what was called */
+    oriel_record record;      /* what all members must ask for */
+    oriel_key key;        /* names the call: ordered ones by a count, those of XLA by their site */
     oriel_member *member; /* ordered calls: the rank's place in the lane; NULL: none to look for */
     size_t brings;        /* ordered calls: bytes of payload in the lane */
-    lane_scan scan;
-    int rung; /* the group has been rung for the arrival */
+    lane_scan scan;       /* how much of the lane has been looked at */
+    int rung;             /* the group has been rung for the arrival */
 
     heap_trace *trace;           /* NULL: the request has not waited yet */
     heap_cell *cell;             /* NULL: it is in none */
-    void *kept;                  /* in place: a copy of send, for those who read it */
+    void *kept;                  /* in place: a copy of send, for members that read it */
     void *arrays;                /* own copy of what op and ragged point to */
     struct ragged_slice *slices; /* what the others' streams began with */
     oriel_ragged ragged;         /* what op.ragged points to */
 
     /* From here on set when the request first waits: most small calls end before. */
-    double begun;
-    double warn_at;
+    double begun;           /* by oriel_now */
+    double warn_at;         /* when to log that it still waits */
     double compare_at;      /* when to look for a peer in a differing call */
     uint32_t polls;         /* looks since then */
     uint32_t progress_seen; /* a request that moves is no reason to warn */
     int suspicions;         /* looks in a row that found a peer in a differing call */
     int told;               /* the rank knew of the comm's failure before the call */
     int parked;             /* counted as one that waits for a resource */
-    int from, to;           /* staged: who has to publish for, or to gather from this member */
+    int from, to;           /* staged: members that publish for this one, or gather from it */
     uint32_t chunks;        /* staged: how many there are */
     uint32_t published, reduced, gathered; /* own progress in staged mode */
-    int owes;      /* staged: members that this one has yet to count as finished */
+    int finished;                          /* staged: it has counted itself as finished */
     int unchecked; /* ragged: members whose slices have not been looked at */
 
     struct oriel_request *next; /* in the engine's or the rank's list */
 
     /* started calls: the outcome, until somebody asks for it */
-    int ended;
-    oriel_status outcome;
-    char *text;
+    int ended;            /* 1: it has one */
+    oriel_status outcome; /* ORIEL_OK, or why not */
+    char *text;           /* what oriel_last_error says then; NULL: nothing */
 
     /* engine: calls from XLA that did not end at once */
-    void (*done)(struct oriel_request *request, oriel_status status);
-    void *done_arg[3];
+    void (*done)(struct oriel_request *request, oriel_status status); /* called with it, once */
+    void *done_arg[3];                                                /* the caller's, for `done` */
 };
 
 /* Fills a request, but for its `op`, which the caller has put there and checked: to copy it costs

@@ -2,20 +2,11 @@
  * chunk k of what others need of it, and gathers chunk k of its result once those
  * it needs have published theirs. So a chunk of the own `send` is out before that
  * chunk of `recv`, which may be the same memory, is written. */
+#include "base/math.h"
 #include "ops/host/ragged.h"
 #include "ops/host/transfer.h"
 
 enum { SLOTS = 8, FEW_CHUNKS = 4, RING = 2 << 20 };
-
-static size_t least(size_t a, size_t b)
-{
-    return a < b ? a : b;
-}
-
-static uint32_t divide_up(size_t a, size_t b)
-{
-    return (uint32_t)((a + b - 1) / b);
-}
 
 /* ---- where things are ------------------------------------------------------------- */
 
@@ -40,7 +31,7 @@ static void place(const oriel_request *request, struct stage *s)
     uint32_t fit = (uint32_t)(s->area / s->slot); /* two lines at least, so two slots */
     int few = request->chunks <= SLOTS;
 
-    s->slots = (uint32_t)(few ? least(fit - 1, RING / s->slot + 1) : least(SLOTS, fit));
+    s->slots = (uint32_t)(few ? oriel_least(fit - 1, RING / s->slot + 1) : oriel_least(SLOTS, fit));
     s->ring = s->slots * s->slot;
     s->at = request->cell->at % s->ring;
     if (!few)
@@ -52,7 +43,7 @@ struct stage oriel_stage_of(const oriel_request *request)
     const oriel_heap *heap = &request->comm->heap;
     size_t n = request->record.n;
     size_t area = heap->header->channel_bytes / n / HEAP_LINE * HEAP_LINE;
-    size_t slot = least(chunk_bytes(request), area / SLOTS) / HEAP_LINE * HEAP_LINE;
+    size_t slot = oriel_least(chunk_bytes(request), area / SLOTS) / HEAP_LINE * HEAP_LINE;
     struct stage s = {.base =
                           oriel_heap_channel(heap, request->cell->owner, request->cell->channel)};
 
@@ -62,7 +53,7 @@ struct stage oriel_stage_of(const oriel_request *request)
     s.columns = 1;
     if (oriel_op_scatters(&request->op))
         s.columns = (uint32_t)(s.slot / HEAP_LINE >= n - 1 ? n - 1 : n);
-    s.per_chunk = (uint32_t)least(s.columns, s.slot / HEAP_LINE);
+    s.per_chunk = (uint32_t)oriel_least(s.columns, s.slot / HEAP_LINE);
     s.unit = s.slot / s.per_chunk / HEAP_LINE * HEAP_LINE;
     return s;
 }
@@ -70,7 +61,7 @@ struct stage oriel_stage_of(const oriel_request *request)
 /* How many chunks hold `bytes` for each receiver. */
 static uint32_t chunks_for(const struct stage *s, size_t bytes)
 {
-    return divide_up((size_t)divide_up(bytes, s->unit) * s->columns, s->per_chunk);
+    return (uint32_t)oriel_divide_up(oriel_divide_up(bytes, s->unit) * s->columns, s->per_chunk);
 }
 
 char *oriel_stage_slot(const struct stage *s, int member, uint32_t chunk)
@@ -80,8 +71,8 @@ char *oriel_stage_slot(const struct stage *s, int member, uint32_t chunk)
 
 /* Units come range by range, and within a range column by column. All columns of a
  * range are in one chunk, the sender's own left out; or, where slots are tiny, some:
- * then those who reduce need one receiver's units of all senders together, and the
- * others, who may be in place, gather from those to whom they have published. */
+ * then members that reduce need one receiver's units of all senders together, and the
+ * others, which may be in place, gather from those to which they have published. */
 static uint32_t column(const oriel_request *request, const struct stage *s, int sender,
                        int receiver)
 {
@@ -153,9 +144,12 @@ int oriel_stage_writable(const oriel_request *request, const struct stage *s, ui
 
 /* Blocks of one size, and rows of which each member has another number. */
 struct parts {
+    /* Of all that goes to `to`. */
     size_t (*bytes)(const oriel_request *request, int to);
+    /* Bytes [at, at + len) of it, as far as there are so many, into a unit and out of one. */
     void (*put)(const oriel_request *request, int to, size_t at, char *unit, size_t len);
     oriel_status (*take)(oriel_request *request, int from, size_t at, const char *unit, size_t len);
+    /* Beside each chunk, a piece of what the member has for itself, which is in no slot. */
     oriel_status (*take_own)(oriel_request *request, uint32_t chunk);
 };
 
@@ -172,7 +166,7 @@ static void block_put(const oriel_request *request, int to, size_t at, char *uni
 
     if (at < block)
         oriel_op_copy(unit, (const char *)op->send + oriel_op_part(op, to) + at,
-                      least(len, block - at), request->stream);
+                      oriel_least(len, block - at), request->stream);
 }
 
 static oriel_status block_take(oriel_request *request, int from, size_t at, const char *unit,
@@ -182,7 +176,7 @@ static oriel_status block_take(oriel_request *request, int from, size_t at, cons
 
     if (at < block)
         oriel_op_copy((char *)request->op.recv + (size_t)from * block + at, unit,
-                      least(len, block - at), 0);
+                      oriel_least(len, block - at), 0);
     return ORIEL_OK;
 }
 
@@ -192,10 +186,11 @@ static oriel_status block_take_own(oriel_request *request, uint32_t chunk)
     const oriel_op *op = &request->op;
     size_t block = request->record.bytes;
     size_t step = (block + request->chunks - 1) / request->chunks;
-    size_t at = least((size_t)chunk * step, block);
+    size_t at = oriel_least((size_t)chunk * step, block);
     size_t own = oriel_op_part(op, request->index) + at;
 
-    oriel_op_copy((char *)op->recv + own, (const char *)op->send + own, least(step, block - at), 0);
+    oriel_op_copy((char *)op->recv + own, (const char *)op->send + own,
+                  oriel_least(step, block - at), 0);
     return ORIEL_OK;
 }
 
@@ -277,7 +272,7 @@ static void gather_range(oriel_request *request, const struct stage *s, uint32_t
         return;
     src[request->index] = (const char *)op->send + oriel_op_part(op, request->index) + at;
     oriel_op_take(op, request->group->n, request->index, src, at,
-                  least(s->unit, request->record.bytes - at));
+                  oriel_least(s->unit, request->record.bytes - at));
 }
 
 static oriel_status gather(oriel_request *request, const struct stage *s, uint32_t chunk)
@@ -295,13 +290,13 @@ static int two_shot(const oriel_request *request)
     return request->op.kind == ORIEL_KIND_ALL_REDUCE;
 }
 
-/* Who publishes nothing counts as one ahead of what it has gathered: then whoever is
- * behind all others is the one they wait for (oriel_cell_missing). */
+/* A member that publishes nothing counts as one ahead of what it has gathered: then the one
+ * that is behind all others is the one they wait for (oriel_cell_missing). */
 static void keep_up(oriel_request *request)
 {
     if (request->to == OP_NOBODY)
         oriel_stage_advance(request, OP_NOBODY, COUNTER_PUBLISHED,
-                            (uint32_t)least(request->gathered + 1, request->chunks));
+                            (uint32_t)oriel_least(request->gathered + 1, request->chunks));
 }
 
 /* Publishes and gathers the next chunk if it may; returns how many were done, or -1
@@ -333,19 +328,18 @@ static int one_shot_round(oriel_request *request, const struct stage *s)
 static int finish(oriel_request *request)
 {
     uint32_t done = two_shot(request) ? request->reduced : request->published;
-    uint32_t by = (uint32_t)request->owes;
 
-    if (by == 0 || done < request->chunks || request->unchecked > 0)
+    if (request->finished || done < request->chunks || request->unchecked > 0)
         return 1;
-    request->owes = 0;
-    if (!oriel_cell_finish(request->cell, by))
+    request->finished = 1;
+    if (!oriel_cell_finish(request->cell, 1))
         return 0;
     if (oriel_cell_look(request->cell).finished == request->record.n)
         oriel_group_ring(request->group);
     return 1;
 }
 
-/* Whom this member waits for, and who for it; itself it need not. */
+/* The member that this one waits for, or that waits for it; for itself it need not. */
 static int other(const oriel_request *request, int whom)
 {
     return whom == request->index ? OP_NOBODY : whom;
@@ -366,7 +360,7 @@ static size_t longest_part(const oriel_request *request)
 /* Bytes after which the next operation may begin, about: members of a ragged one differ. */
 static size_t taken(const oriel_request *request, const struct stage *s)
 {
-    size_t part = (size_t)divide_up(longest_part(request), HEAP_LINE) * HEAP_LINE;
+    size_t part = oriel_round_up(longest_part(request), HEAP_LINE);
 
     if (request->chunks > 1)
         return request->chunks * s->slot;
@@ -375,22 +369,20 @@ static size_t taken(const oriel_request *request, const struct stage *s)
     return (s->per_chunk - 1) * s->unit + part;
 }
 
-/* What could not be known before all had arrived. */
+/* What could not be known before: members of a ragged call alone have different numbers of chunks,
+ * and all of them have arrived. */
 static struct stage begin(oriel_request *request)
 {
     const heap_member *members = oriel_heap_members(&request->comm->heap, request->cell);
     int n = request->group->n;
     struct stage s;
 
-    for (int i = 0; i < n; i++)
+    request->chunks = members[request->index].chunks;
+    for (int i = 0; request->op.ragged != NULL && i < n; i++)
         request->chunks = members[i].chunks > request->chunks ? members[i].chunks : request->chunks;
     request->from = other(request, oriel_op_source(&request->op, request->index));
     request->to = other(request, oriel_op_destination(&request->op, request->index));
     request->unchecked = request->op.ragged != NULL ? n : 0;
-    /* A root's last chunk is all that a broadcast needs. */
-    request->owes = 1;
-    if (request->op.kind == ORIEL_KIND_BROADCAST)
-        request->owes = request->index == request->op.root ? n : 0;
     if (request->to == OP_NOBODY)
         request->published = request->chunks;
     keep_up(request);

@@ -55,8 +55,8 @@ static oriel_status direct_expose(oriel_request *request)
 }
 
 static const struct {
-    oriel_status (*expose)(oriel_request *request);
-    oriel_status (*step)(oriel_request *request);
+    oriel_status (*expose)(oriel_request *request); /* before the member arrives */
+    oriel_status (*step)(oriel_request *request);   /* when all have: see oriel_transfer_step */
 } modes[] = {
     [ORIEL_MODE_EAGER] = {eager_expose, eager_step},
     [ORIEL_MODE_STAGED] = {oriel_staged_expose, oriel_staged_step},

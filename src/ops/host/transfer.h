@@ -23,10 +23,10 @@ oriel_status oriel_direct_step(oriel_request *request);
  * (at + k * slot) mod `ring`. Where a member gives each other one something of its own, a
  * slot is divided into units, one for each receiver. */
 struct stage {
-    char *base;
-    size_t area;
-    size_t slot; /* bytes of one chunk */
-    uint32_t slots;
+    char *base;         /* of member 0's part */
+    size_t area;        /* bytes */
+    size_t slot;        /* bytes of one chunk */
+    uint32_t slots;     /* places for chunks in the ring, 1 or more */
     size_t ring;        /* bytes of them */
     size_t at;          /* where chunk 0 begins there */
     size_t unit;        /* bytes for one receiver */

@@ -6,6 +6,8 @@
 #include "core/world/names.h"
 #include "ops/host/verdict.h"
 
+enum { DESCRIBED = 176 }; /* letters of a call: what it is, and where */
+
 static int process_of(const oriel_comm *comm, int rank)
 {
     return comm->heap.ranks[rank].process;
@@ -33,10 +35,15 @@ static int missing_rank(const oriel_request *request)
 static void describe_record(const oriel_comm *comm, const oriel_record *record, char *out,
                             size_t len)
 {
+    size_t used;
+
     if (record->kind == ORIEL_KIND_KERNEL)
         oriel_name_find(&comm->heap, record->shape, out, len);
     else
         oriel_record_describe(record, out, len);
+    used = strlen(out);
+    if (record->kind != ORIEL_KIND_KERNEL) /* its name says enough */
+        oriel_name_place(&comm->heap, record->call, out + used, len - used);
 }
 
 /* ---- looking ------------------------------------------------------------------ */
@@ -45,18 +52,21 @@ static int someone_left(const oriel_request *request, int *rank_p)
 {
     int rank = missing_rank(request);
 
-    if (rank < 0 ||
-        atomic_load(&request->comm->heap.procs[process_of(request->comm, rank)].state) < PROC_LEFT)
+    /* It may have come just before it left. */
+    if (rank < 0 || !oriel_comm_cannot_call(request->comm, process_of(request->comm, rank)) ||
+        missing_rank(request) != rank)
         return 0;
     *rank_p = rank;
     return 1;
 }
 
-/* The same call of the same program, with another record. */
+/* The same call with another record, or a call of the same function, whose calls differ. */
 static int is_counterpart(const heap_cell *cell, const oriel_request *request)
 {
-    return cell->key.site == request->key.site && cell->key.count == request->key.count &&
-           memcmp(&cell->record, &request->record, sizeof cell->record) != 0;
+    if (cell->key.site == request->key.site)
+        return cell->key.count == request->key.count &&
+               memcmp(&cell->record, &request->record, sizeof cell->record) != 0;
+    return oriel_name_rivals(&request->comm->heap, cell->record.call, request->record.call);
 }
 
 /* A cell of the same group where the missing rank waits and this one does not: the ranks run
@@ -113,7 +123,7 @@ static int runs_kernel(const oriel_request *request)
 
 static void warn(oriel_request *request, double waited)
 {
-    char what[128];
+    char what[DESCRIBED];
     char last[200] = "";
     int rank = missing_rank(request);
 
@@ -166,17 +176,14 @@ int oriel_verdict_look(oriel_request *request)
 static void abort_different(oriel_comm *comm, const oriel_record *a, int rank_a,
                             const oriel_record *b, int rank_b)
 {
-    char first[128];
-    char second[128];
+    char first[DESCRIBED];
+    char second[DESCRIBED];
+    oriel_asked asked[] = {{.rank = rank_a, .what = first, .call = a->call},
+                           {.rank = rank_b, .what = second, .call = b->call}};
 
     describe_record(comm, a, first, sizeof first);
     describe_record(comm, b, second, sizeof second);
-    if (a->kind == ORIEL_KIND_KERNEL && strcmp(first, second) == 0)
-        oriel_comm_abort(comm, ORIEL_ERR_MISMATCH, rank_b, process_of(comm, rank_b),
-                         "ranks %d and %d asked for %s with different attributes", rank_a, rank_b,
-                         first);
-    oriel_comm_abort(comm, ORIEL_ERR_MISMATCH, rank_b, process_of(comm, rank_b),
-                     "rank %d asked for %s, rank %d for %s", rank_a, first, rank_b, second);
+    oriel_comm_abort_different(comm, &asked[0], &asked[1]);
 }
 
 void oriel_verdict_mismatch(const oriel_group *group, const heap_cell *cell)
@@ -191,7 +198,7 @@ void oriel_verdict_differ(const oriel_request *request, int index)
     const oriel_record *theirs = oriel_lane_record(request->member, request->key.count, index);
     oriel_comm *comm = request->comm;
     int rank = request->group->ranks[index];
-    char text[128];
+    char text[DESCRIBED];
 
     if (memcmp(theirs, &request->record, sizeof *theirs) != 0) {
         abort_different(comm, &request->record, request->rank, theirs, rank);
@@ -207,7 +214,7 @@ void oriel_verdict_differ(const oriel_request *request, int index)
 static void abort_late(const oriel_request *request, int rank)
 {
     oriel_comm *comm = request->comm;
-    char mine[128];
+    char mine[DESCRIBED];
     char last[200];
 
     describe_record(comm, &request->record, mine, sizeof mine);
@@ -218,7 +225,7 @@ static void abort_late(const oriel_request *request, int rank)
                          "run the same program?",
                          request->rank, rank, request->rank, mine, rank, last);
     /* Where not all wait for all, the one that is missing here may be held up itself. */
-    rank = oriel_trace_culprit(comm, rank);
+    rank = oriel_trace_culprit(comm, rank, request->rank);
     oriel_trace_describe(comm, rank, last, sizeof last);
     oriel_comm_abort(comm, ORIEL_ERR_TIMEOUT, rank, process_of(comm, rank),
                      "rank %d (process %d) did not come within %.1f s; %s", rank,
@@ -230,6 +237,7 @@ void oriel_verdict_abort(const oriel_request *request, int why)
     oriel_comm *comm = request->comm;
     int rank = missing_rank(request);
     int process = rank >= 0 ? process_of(comm, rank) : -1;
+    char mine[DESCRIBED];
     char last[200] = "";
 
     if (why == VERDICT_DIFFERENT) {
@@ -237,8 +245,9 @@ void oriel_verdict_abort(const oriel_request *request, int why)
         if (other != NULL)
             abort_different(comm, &request->record, request->rank, &other->record, rank);
     }
+    describe_record(comm, &request->record, mine, sizeof mine);
     if (why == VERDICT_LEFT)
-        oriel_comm_abort_gone(comm, process);
+        oriel_comm_abort_missing(comm, process, request->rank, mine);
     if (why == VERDICT_LATE && runs_kernel(request)) {
         oriel_op_custom(&request->op)->moves->describe(request, last, sizeof last);
         oriel_comm_abort(comm, ORIEL_ERR_TIMEOUT, rank, process, "%s, after %.1f s", last,
@@ -277,7 +286,7 @@ static void describe_gone(const oriel_request *request, int process, char *out, 
 oriel_status oriel_verdict_revoked(const oriel_request *request)
 {
     const heap_abort *record;
-    char what[128];
+    char what[DESCRIBED];
     char gone[128];
     double now = oriel_now();
     double until = now + 1.0;

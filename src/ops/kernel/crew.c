@@ -9,14 +9,14 @@
 enum { MAX_THREADS = 4096 };
 
 struct oriel_crew {
-    pthread_mutex_t lock;
-    pthread_cond_t work;  /* a task, or the end */
-    pthread_cond_t ended; /* a thread has */
-    crew_task *tasks;     /* each has a thread that is free for it */
-    int threads;
-    int spare; /* threads that no task is meant for */
-    int stop;
-    oriel_leavers leavers;
+    pthread_mutex_t lock;  /* of all below */
+    pthread_cond_t work;   /* a task, or the end */
+    pthread_cond_t ended;  /* a thread has */
+    crew_task *tasks;      /* each has a thread that is free for it */
+    int threads;           /* that there are, MAX_THREADS at most */
+    int spare;             /* threads that no task is meant for */
+    int stop;              /* threads are to end */
+    oriel_leavers leavers; /* those that have */
 };
 
 static void *crew_main(void *arg)

@@ -9,8 +9,8 @@
 typedef struct oriel_crew oriel_crew;
 
 typedef struct crew_task {
-    void (*run)(struct crew_task *task);
-    struct crew_task *next;
+    void (*run)(struct crew_task *task); /* called once, by a thread of its own */
+    struct crew_task *next;              /* NULL: the last of the list */
 } crew_task;
 
 oriel_status oriel_crew_create(oriel_crew **crew_p);

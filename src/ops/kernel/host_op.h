@@ -7,9 +7,9 @@
 #include "ops/kernel/kernel.h"
 
 typedef struct host_op {
-    oriel_call call;
-    oriel_call_buffer buffers[KERNEL_MAX_BUFFERS];
-    oriel_call_attribute attributes[KERNEL_MAX_ATTRIBUTES];
+    oriel_call call; /* what the function gets; it points to the rest */
+    oriel_call_buffer buffers[KERNEL_MAX_BUFFERS];          /* operands, then results */
+    oriel_call_attribute attributes[KERNEL_MAX_ATTRIBUTES]; /* in the order of the Python call */
 } host_op;
 
 /* From a call whose frame.rank, reach and deadline are set: all but the stream and how

@@ -94,14 +94,10 @@ static size_t round_up(size_t bytes)
     return (bytes + LINE - 1) / LINE * LINE;
 }
 
-static size_t bytes_of(const kernel_buffer *buffer)
-{
-    return buffer->count << oriel_dtype_shift(buffer->dtype);
-}
-
 static const struct oriel_custom_moves moves;
 
-/* One allocation: the call, and behind it its arrays. */
+/* One allocation: the call, and behind it its arrays, so many bytes from its begin; `bytes` is
+ * its length. */
 struct layout {
     size_t buffers, reach, peers, boards, threads, board, bytes;
 };
@@ -209,7 +205,7 @@ void oriel_kernel_call_identify(oriel_kernel_call *call, const oriel_heap *heap)
         identity = oriel_mix(identity ^ (uint64_t)buffer->dtype);
         for (int d = 0; d < buffer->ndim && d < KERNEL_DIMS; d++)
             identity = oriel_mix(identity ^ (uint64_t)buffer->dims[d]);
-        call->custom.bytes += bytes_of(buffer);
+        call->custom.bytes += oriel_kernel_bytes(buffer);
     }
     for (int64_t i = 0; i < call->num_values; i++)
         identity = oriel_mix(identity ^ (uint64_t)call->frame.values[i]);
@@ -229,7 +225,8 @@ static size_t lay_out(oriel_kernel_call *call, int n)
 
     for (int i = 0; i < call->num_buffers; i++) {
         call->buffers[i].at = at;
-        at += round_up(bytes_of(&call->buffers[i]) + 1); /* none begins where another ends */
+        at += round_up(oriel_kernel_bytes(&call->buffers[i]) +
+                       1); /* none begins where another ends */
     }
     return at;
 }
@@ -256,7 +253,8 @@ static oriel_status expose_area(oriel_request *request, heap_member *member)
     base = oriel_arena_at(request->comm, request->rank, call->area.at);
     memset(base, 0, ORIEL_BOARD_BYTES(request->group->n));
     for (int i = 0; i < call->num_operands; i++)
-        copy(call, base + call->buffers[i].at, call->buffers[i].data, bytes_of(&call->buffers[i]));
+        copy(call, base + call->buffers[i].at, call->buffers[i].data,
+             oriel_kernel_bytes(&call->buffers[i]));
     member->send = (const void *)(uintptr_t)call->area.at;
     return ORIEL_OK;
 }
@@ -271,7 +269,7 @@ static oriel_status kernel_expose(oriel_request *request)
     call->cell = request->cell;
     call->member = member;
     for (int i = call->num_operands; i < call->num_buffers; i++)
-        oriel_transfer_advise(call->buffers[i].data, bytes_of(&call->buffers[i]));
+        oriel_transfer_advise(call->buffers[i].data, oriel_kernel_bytes(&call->buffers[i]));
     call->deadline = request->begun + request->comm->timeout;
     if (!request->group->one_process)
         return expose_area(request, member);
@@ -308,7 +306,7 @@ static void connect_all(oriel_request *request)
         connect_member(call, &members[r], r);
     for (int i = 0; i < call->num_buffers; i++)
         call->reach[i] = (oriel_buffer){
-            .bytes = bytes_of(&call->buffers[i]),
+            .bytes = oriel_kernel_bytes(&call->buffers[i]),
             .peers = call->peers + i * n,
         };
     call->frame.rank = request->index;
@@ -413,7 +411,8 @@ static void copy_out(const oriel_request *request)
         return;
     base = oriel_arena_at(request->comm, request->rank, call->area.at);
     for (int i = call->num_operands; i < call->num_buffers; i++)
-        copy(call, call->buffers[i].data, base + call->buffers[i].at, bytes_of(&call->buffers[i]));
+        copy(call, call->buffers[i].data, base + call->buffers[i].at,
+             oriel_kernel_bytes(&call->buffers[i]));
 }
 
 static oriel_status begin(oriel_request *request)
@@ -489,8 +488,8 @@ static int kernel_quiet(const oriel_request *request)
     return 0;
 }
 
-/* The area is given back as well: peers may still write there, but whoever takes it now
- * is in a call that fails, since the comm is revoked. */
+/* The area is given back as well: peers may still write there, but a rank that takes it
+ * now is in a call that fails, since the comm is revoked. */
 static void kernel_fail(oriel_request *request)
 {
     oriel_kernel_call *call = request->op.kernel;

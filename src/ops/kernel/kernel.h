@@ -21,11 +21,11 @@ typedef oriel_status (*oriel_op_function)(struct oriel_call *call);
 enum { KERNEL_MAX_BUFFERS = 64, KERNEL_MAX_ATTRIBUTES = 64, KERNEL_DIMS = 8, KERNEL_TEXT = 256 };
 
 typedef struct oriel_kernel {
-    uint64_t hash; /* of its source and its name; equal on all processes */
-    char name[64];
+    uint64_t hash;                    /* of its source and its name; equal on all processes */
+    char name[64];                    /* of the function, for errors and traces */
     _Atomic oriel_kernel_entry entry; /* loaded again, it may change under a call */
     _Atomic oriel_op_function op;     /* NULL: it is a kernel */
-    struct oriel_kernel *next;
+    struct oriel_kernel *next;        /* NULL: the last that is known */
 } oriel_kernel;
 
 /* Local: makes a kernel known to this process, for good. The same hash again replaces
@@ -37,52 +37,58 @@ const oriel_kernel *oriel_kernel_find(uint64_t hash);
 
 /* An operand or a result as the caller has it. */
 typedef struct kernel_buffer {
-    void *data;
-    size_t count;
-    oriel_dtype dtype;
-    size_t at; /* in the area, where there is one */
-    int ndim;  /* host functions alone */
-    int64_t dims[KERNEL_DIMS];
+    void *data;                /* the caller's; on a GPU a device address */
+    size_t count;              /* elements */
+    oriel_dtype dtype;         /* of them */
+    size_t at;                 /* in the area, where there is one */
+    int ndim;                  /* host functions alone */
+    int64_t dims[KERNEL_DIMS]; /* likewise; the first `ndim` are set */
 } kernel_buffer;
 
+static inline size_t oriel_kernel_bytes(const kernel_buffer *buffer)
+{
+    return buffer->count << oriel_dtype_shift(buffer->dtype);
+}
+
 typedef struct kernel_thread {
-    crew_task task;
-    oriel_team team;
-    struct oriel_kernel_call *call;
+    crew_task task;                 /* first: the crew hands it back */
+    oriel_team team;                /* what the kernel gets */
+    struct oriel_kernel_call *call; /* whose thread it is */
 } kernel_thread;
 
 typedef struct oriel_kernel_call {
-    oriel_custom custom; /* first: see op.h */
-    const oriel_kernel *kernel;
-    oriel_crew *crew;
-    int num_operands, num_buffers;
-    int64_t num_values;
-    const char *said;       /* the attributes in words; NULL or "": none */
-    kernel_buffer *buffers; /* operands, then results */
-    oriel_board *board;     /* within one process */
+    oriel_custom custom;           /* first: see op.h */
+    const oriel_kernel *kernel;    /* what runs */
+    oriel_crew *crew;              /* CPUs: its threads run it */
+    int num_operands, num_buffers; /* then results; num_buffers is both */
+    int64_t num_values;            /* words of frame.values */
+    const char *said;              /* the attributes in words; NULL or "": none */
+    kernel_buffer *buffers;        /* operands, then results */
+    oriel_board *board;            /* within one process */
 
-    oriel_comm *comm;
-    const oriel_group *group;
-    heap_cell *cell;
-    heap_member *member;
-    oriel_area area; /* between processes */
-    oriel_frame frame;
-    oriel_buffer *reach; /* what the frame points to ... */
-    void **peers;
-    oriel_board **boards;
+    oriel_comm *comm;         /* of the group */
+    const oriel_group *group; /* whose members run it */
+    heap_cell *cell;          /* where they meet */
+    heap_member *member;      /* this rank's in the cell */
+    oriel_area area;          /* between processes */
+    oriel_frame frame;        /* what the kernel gets */
+    oriel_buffer *reach;      /* what the frame points to ... */
+    void **peers;             /* [num_buffers][n] */
+    oriel_board **boards;     /* [n] */
 
-    int started, counted, complained;
-    double jitter; /* seconds */
-    int num_threads;
-    kernel_thread *threads;
-    _Atomic uint32_t running; /* threads */
-    _Atomic uint32_t ended;   /* all have: the call may go */
-    _Atomic uint32_t sync_arrived, sync_round, sync_sleepers;
-    _Atomic uint32_t trouble;
-    _Atomic int64_t trouble_value;
-    double deadline;     /* by oriel_now */
-    oriel_status status; /* of a host function ... */
-    char error[KERNEL_TEXT];
+    int started, counted, complained; /* each 0 or 1: threads run; this rank is counted as done; a
+                                         warning is logged */
+    double jitter;                    /* seconds */
+    int num_threads;                  /* of the team */
+    kernel_thread *threads;           /* so many */
+    _Atomic uint32_t running;         /* threads */
+    _Atomic uint32_t ended;           /* all have: the call may go */
+    _Atomic uint32_t sync_arrived, sync_round, sync_sleepers; /* see team.c */
+    _Atomic uint32_t trouble;                                 /* ORIEL_TROUBLE_..., the first */
+    _Atomic int64_t trouble_value;                            /* what was wrong: a rank, a signal */
+    double deadline;                                          /* by oriel_now */
+    oriel_status status;                                      /* of a host function ... */
+    char error[KERNEL_TEXT];                                  /* ... and what it said */
 } oriel_kernel_call;
 
 /* Local: a call of a group of `n`. The caller fills `buffers`, then calls

@@ -1,6 +1,6 @@
 /* How the threads of a kernel's team wait on the CPU. Between ranks they sleep by the
  * bells of wait.c; among themselves by a word of the call. Every wait ends when the comm
- * is revoked: the deadline is watched by who drives the request. */
+ * is revoked: the thread that drives the request watches the deadline. */
 #include "base/sys.h"
 #include "ops/kernel/kernel.h"
 
@@ -19,7 +19,7 @@ static int has_failed(const oriel_kernel_call *call)
            oriel_comm_aborted(call->comm);
 }
 
-/* Who asks is in a loop, and may be waiting for who needs this core. */
+/* A thread that asks is in a loop, and may be waiting for one that needs this core. */
 static int team_failed(const oriel_team *team)
 {
     oriel_relax(1);
@@ -52,8 +52,8 @@ static void jitter(const oriel_kernel_call *call)
 
 /* ---- one team ----------------------------------------------------------------------- */
 
-/* The round is changed by the last thread to come, after which all go on. Who sleeps
- * counts itself before it looks, who changes the round looks for sleepers after it. */
+/* The round is changed by the last thread to come, after which all go on. A thread that
+ * sleeps counts itself before it looks; that last one looks for sleepers after the change. */
 static int await_round(oriel_kernel_call *call, uint32_t round)
 {
     for (uint32_t turn = 0; atomic_load(&call->sync_round) == round; turn++) {
@@ -93,8 +93,8 @@ static int team_sync(oriel_team *team)
 /* ---- between ranks ------------------------------------------------------------------- */
 
 /* Until *word >= value; `waits` tells others what for: 1 is a barrier, a signal is
- * 2 + slot + (value << 8). In the cell, which outlives every rank's call. Who sleeps says
- * it again and again, since other threads may wait for something else meanwhile. */
+ * 2 + slot + (value << 8). In the cell, which outlives every rank's call. A thread
+ * that sleeps says it again and again, since others may wait for something else meanwhile. */
 static int await_word(oriel_kernel_call *call, const uint64_t *word, uint64_t value, uint64_t waits)
 {
     uint64_t seen = __atomic_load_n(word, __ATOMIC_ACQUIRE);

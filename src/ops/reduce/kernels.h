@@ -14,10 +14,11 @@ typedef void (*oriel_reduce_store)(void *dst, const float *src, size_t count);
 /* dtypes that accumulate in f32 have load and store, the others NULL. Those
  * have pair only where one pass is faster than load, f32's pair and store. */
 typedef struct oriel_reduce_kernels {
-    const char *name;
+    const char *name; /* of the instruction set, for tests and the bench */
+    /* Combines two sources; NULL: by load, f32's pair and store. */
     oriel_reduce_pair pair[ORIEL_DTYPE_COUNT][ORIEL_REDOP_COUNT];
-    oriel_reduce_load load[ORIEL_DTYPE_COUNT];
-    oriel_reduce_store store[ORIEL_DTYPE_COUNT];
+    oriel_reduce_load load[ORIEL_DTYPE_COUNT];   /* NULL: the dtype needs none */
+    oriel_reduce_store store[ORIEL_DTYPE_COUNT]; /* likewise */
 } oriel_reduce_kernels;
 
 extern const oriel_reduce_kernels oriel_reduce_kernels_base;
@@ -30,6 +31,6 @@ const oriel_reduce_kernels *oriel_reduce_kernels_get(int index);
 
 /* oriel_reduce with a table of the caller's choice. */
 void oriel_reduce_with(const oriel_reduce_kernels *kernels, void *dst, const void *const *src,
-                       int n, size_t count, oriel_dtype dtype, oriel_redop op);
+                       int n, size_t count, oriel_dtype dtype, oriel_redop redop);
 
 #endif

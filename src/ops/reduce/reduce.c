@@ -3,6 +3,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
+#include "base/math.h"
 #include "ops/reduce/kernels.h"
 
 #if defined(__x86_64__)
@@ -96,11 +97,6 @@ static void fp_set(uint64_t state)
  * block of dst is written when that block of every source has been read. */
 #define BLOCK_BYTES 2048
 
-static size_t min_size(size_t a, size_t b)
-{
-    return a < b ? a : b;
-}
-
 /* Accumulates in the dtype itself; n >= 3. */
 static void reduce_blocks(oriel_reduce_pair pair, void *dst, const void *const *src, int n,
                           size_t count, size_t size)
@@ -109,7 +105,7 @@ static void reduce_blocks(oriel_reduce_pair pair, void *dst, const void *const *
     const size_t block = BLOCK_BYTES / size;
 
     for (size_t i = 0; i < count; i += block) {
-        size_t rows = min_size(block, count - i);
+        size_t rows = oriel_least(block, count - i);
         size_t at = i * size;
 
         pair(acc, (const char *)src[0] + at, (const char *)src[1] + at, rows);
@@ -121,7 +117,7 @@ static void reduce_blocks(oriel_reduce_pair pair, void *dst, const void *const *
 
 /* Accumulates in f32 and rounds once. */
 static void reduce_in_f32(const oriel_reduce_kernels *kernels, void *dst, const void *const *src,
-                          int n, size_t count, oriel_dtype dtype, oriel_redop op)
+                          int n, size_t count, oriel_dtype dtype, oriel_redop redop)
 {
     enum { BLOCK = BLOCK_BYTES / sizeof(float) };
     _Alignas(64) float acc[BLOCK];
@@ -129,32 +125,32 @@ static void reduce_in_f32(const oriel_reduce_kernels *kernels, void *dst, const 
     const size_t size = oriel_dtype_size(dtype);
 
     for (size_t i = 0; i < count; i += BLOCK) {
-        size_t rows = min_size(BLOCK, count - i);
+        size_t rows = oriel_least(BLOCK, count - i);
 
         kernels->load[dtype](acc, (const char *)src[0] + i * size, rows);
         for (int k = 1; k < n; k++) {
             kernels->load[dtype](next, (const char *)src[k] + i * size, rows);
-            kernels->pair[ORIEL_F32][op](acc, acc, next, rows);
+            kernels->pair[ORIEL_F32][redop](acc, acc, next, rows);
         }
         kernels->store[dtype]((char *)dst + i * size, acc, rows);
     }
 }
 
 static void reduce_many(const oriel_reduce_kernels *kernels, void *dst, const void *const *src,
-                        int n, size_t count, oriel_dtype dtype, oriel_redop op)
+                        int n, size_t count, oriel_dtype dtype, oriel_redop redop)
 {
-    oriel_reduce_pair pair = kernels->pair[dtype][op];
+    oriel_reduce_pair pair = kernels->pair[dtype][redop];
 
     if (n == 2 && pair != NULL)
         pair(dst, src[0], src[1], count);
     else if (kernels->load[dtype] != NULL)
-        reduce_in_f32(kernels, dst, src, n, count, dtype, op);
+        reduce_in_f32(kernels, dst, src, n, count, dtype, redop);
     else
         reduce_blocks(pair, dst, src, n, count, oriel_dtype_size(dtype));
 }
 
 void oriel_reduce_with(const oriel_reduce_kernels *kernels, void *dst, const void *const *src,
-                       int n, size_t count, oriel_dtype dtype, oriel_redop op)
+                       int n, size_t count, oriel_dtype dtype, oriel_redop redop)
 {
     uint64_t before;
     int changed;
@@ -170,20 +166,20 @@ void oriel_reduce_with(const oriel_reduce_kernels *kernels, void *dst, const voi
     changed = (before & ~(uint64_t)FP_FLAGS) != FP_DEFAULT;
     if (changed)
         fp_set(FP_DEFAULT);
-    reduce_many(kernels, dst, src, n, count, dtype, op);
+    reduce_many(kernels, dst, src, n, count, dtype, redop);
     if (changed)
         fp_set(before);
 }
 
 void oriel_reduce(void *dst, const void *const *src, int n, size_t count, oriel_dtype dtype,
-                  oriel_redop op)
+                  oriel_redop redop)
 {
-    oriel_reduce_with(kernels_best(), dst, src, n, count, dtype, op);
+    oriel_reduce_with(kernels_best(), dst, src, n, count, dtype, redop);
 }
 
-int oriel_reduce_supported(oriel_dtype dtype, oriel_redop op)
+int oriel_reduce_supported(oriel_dtype dtype, oriel_redop redop)
 {
-    return (unsigned)dtype < ORIEL_DTYPE_COUNT && (unsigned)op < ORIEL_REDOP_COUNT;
+    return (unsigned)dtype < ORIEL_DTYPE_COUNT && (unsigned)redop < ORIEL_REDOP_COUNT;
 }
 
 /* ---- poison -------------------------------------------------------------- */

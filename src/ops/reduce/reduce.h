@@ -18,12 +18,12 @@
  * overlaps are not allowed. No pointer needs to be aligned beyond one byte.
  * n >= 1. No allocation, no lock. */
 void oriel_reduce(void *dst, const void *const *src, int n, size_t count, oriel_dtype dtype,
-                  oriel_redop op);
+                  oriel_redop redop);
 
 /* Fills with NaN, signed minimum, unsigned maximum or false. */
 void oriel_poison(void *dst, size_t count, oriel_dtype dtype);
 
 /* Whether the pair is supported (complex min/max is; every pair of the enums). */
-int oriel_reduce_supported(oriel_dtype dtype, oriel_redop op);
+int oriel_reduce_supported(oriel_dtype dtype, oriel_redop redop);
 
 #endif

@@ -1,6 +1,8 @@
-"""A program that has run goes into the next world: jax_renew.py [uncaptured]. A graph that XLA
-captured has addresses of the world before; without graphs the program goes on."""
+"""A program that has run goes into the next world, its graphs too: jax_renew.py [moved]. `moved`:
+the heaps lie elsewhere there, so that jitted functions are compiled anew, and what was compiled
+ahead of time is refused if XLA had captured it."""
 
+import os
 import sys
 
 import jax
@@ -25,24 +27,37 @@ def check(mesh, step):
         np.testing.assert_array_equal(own(step(spread(mesh, x)))[0], wanted)
 
 
-def main(uncaptured):
+def main(moved):
     mesh = start(timeout=20)
     step = sharded(mesh, chain, check_vma=False)
     check(mesh, step)
+    ahead = step.lower(spread(mesh, np.zeros((oriel.size(), 1000), np.float32))).compile()
+    check(mesh, ahead)
     oriel.finalize()
     row("one world")
+    if moved:
+        os.environ["ORIEL_GPU_STAGE"] = "8M"
+    compiled.clear()
     mesh = start(timeout=20)
-    if not uncaptured:
+    if not moved:
+        check(mesh, ahead)
+        check(mesh, step)
+        assert not compiled, compiled
+        row("nothing was compiled")
+    else:
         x = spread(mesh, np.ones((oriel.size(), 1000), np.float32))
         for _ in range(2):  # it stays so
-            said = failure_of(lambda: jax.block_until_ready(step(x)))
+            said = failure_of(lambda: jax.block_until_ready(ahead(x)))
             assert "captured in a CUDA graph in a world that has been finalized" in said, said
         row("a graph of a world that is gone is refused")
-        jax.clear_caches()
     check(mesh, step)
     oriel.check()
     oriel.finalize()
     row("the next world")
 
 
-main("uncaptured" in sys.argv[1:])
+compiled = []
+jax.monitoring.register_event_duration_secs_listener(
+    lambda event, seconds, **_: compiled.append(event) if "backend_compile" in event else None
+)
+main("moved" in sys.argv[1:])

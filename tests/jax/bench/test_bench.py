@@ -175,7 +175,7 @@ def test_ratio_of_rounds():
 
 
 def test_one_turn_after_the_other(monkeypatch):
-    """One program at a time; who begins changes; figures are medians of batches."""
+    """One program at a time; the one that begins changes; figures are medians of batches."""
     begun = []
 
     def lines(command, *_):

@@ -8,7 +8,7 @@ import pytest
 from support import SOAK, run_processes
 
 pytestmark = pytest.mark.timeout(300)
-DEATHS = [  # who, in the midst of what
+DEATHS = [  # which process, in the midst of what
     ("local", 0, "all_reduce", "all_reduce sum of 4800 bytes of f32"),
     ("local", 1, "all_gather", "all_gather of 4800 bytes of f32"),
     ("local", 2, "broadcast", "broadcast of 4800 bytes of f32 from root 0"),
@@ -19,6 +19,9 @@ DEATHS = [  # who, in the midst of what
     ("local", 2, "ragged_all_to_all", "ragged_all_to_all of rows of 4 bytes of f32"),
     ("global", 2, "all_reduce", "all_reduce sum of 4800 bytes of f32"),
 ]
+# One of each way to go; that every operation notices is tests/fault's, and the soak's.
+if not SOAK:
+    DEATHS = [d for d in DEATHS if d[2] in ("all_reduce", "broadcast", "ragged_all_to_all")]
 ROUNDS = 5 if SOAK else 1
 # Seconds until an error is there: a busy machine may pause a process for some, but
 # it is less than the ten that a process gets which may have work under way.
@@ -60,46 +63,9 @@ def test_killed_coordinator():
     assert "process 0" in output
 
 
-ASKED = {  # by the others, by rank 1
-    "size": ("all_reduce sum of 20 bytes of f32", "all_reduce sum of 16 bytes of f32"),
-    "dtype": ("all_reduce sum of 20 bytes of f32", "all_reduce sum of 20 bytes of s32"),
-    "operation": ("all_reduce sum of 20 bytes of f32", "all_reduce max of 20 bytes of f32"),
-    "kind": ("all_reduce sum of 20 bytes of f32", "broadcast of 20 bytes of f32 from root 0"),
-    "root": (
-        "broadcast of 20 bytes of f32 from root 0",
-        "broadcast of 20 bytes of f32 from root 1",
-    ),
-}
-
-
-def test_ranks_ask_for_different_things():
-    status, output, reports = run_processes("mismatch.py", processes=3, ORIEL_WARN_AFTER="1")
-    assert status == 0, output
-    assert sorted(reports) == [0, 1, 2]
-    for rank, entries in reports.items():
-        *differing, program, last = entries
-        assert re.search(
-            r"ranks [0-2] and [0-2] wait for each other: rank . in all_reduce sum of 20 bytes of "
-            "f32; .*; do they run the same program",
-            program["raised"],
-        )
-        assert [entry["what"] for entry in differing] == list(ASKED)
-        for entry in differing:
-            usual, odd = ASKED[entry["what"]]
-            text = entry["raised"]
-            assert f"on rank {rank}" in text
-            said = re.search(r"rank (\d) asked for (.*), rank (\d) for (.*)$", text)
-            assert said, text
-            asked = {int(said[1]): said[2], int(said[3]): said[4]}
-            assert asked.pop(1) == odd
-            assert list(asked.values()) == [usual]
-            assert f"on rank {rank} (process {rank}): the comm was revoked: " in entry["later"]
-        assert last["again"]  # that world was over, and a new one works
-
-
 def test_process_that_raises():
     status, output, reports = run_processes("again.py", 1, "raise", "global", processes=3)
-    assert status == 1, output  # of the process that failed first, whoever ended before it
+    assert status == 1, output  # of the process that failed first, whichever ended before it
     assert re.search(r"oriel run: process 1 .* exited with code 1", output)
     left = reports[1][1]["left"]
     for process in (0, 2):

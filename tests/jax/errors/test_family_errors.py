@@ -1,6 +1,8 @@
 """Bad input to the family: an exception in Python, which names the argument and
 its value, as lax raises or better."""
 
+from pathlib import Path
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,7 +10,7 @@ import oriel
 import pytest
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
-from support import make_mesh, over
+from support import make_mesh, over, run_plain
 
 CALLS = {
     "all_gather": lambda x, name="x": oriel.all_gather(x, name),
@@ -129,3 +131,19 @@ def test_not_initialised():
     finally:
         oriel.init()
     np.testing.assert_array_equal(step(jnp.ones((8, 2))), expected)
+
+
+@pytest.mark.parametrize(
+    "case, text",
+    [
+        ("operands", "the call has 2 operands"),
+        ("scalar", "rows of 0 elements in the operand and of 3"),
+        ("rows", "rows of 3 elements in the operand and of 2"),
+        ("no rows", "but send has 0 rows"),
+        ("output", "operand 1 has 24 elements of XLA dtype 11, its result 12"),
+        ("arrays", "operand 3 has XLA dtype 5 and 4 elements"),
+    ],
+)
+def test_made_by_hand(case, text):
+    status, output = run_plain(Path(__file__).with_name("hand_made.py"), case, devices=2)
+    assert status == 0 and text in output

@@ -24,11 +24,13 @@ static void path_of(const char *folder, const char *key, char *out, size_t len)
     }
 }
 
-/* Written aside and then named: nobody reads half a value. */
+/* Written aside and then named, if the name is free: nobody reads half a value, and the first
+ * stays. */
 static oriel_status file_set(void *ctx, const char *key, const void *value, size_t len)
 {
     char path[512];
     char aside[600];
+    oriel_status st;
     int fd;
 
     path_of(ctx, key, path, sizeof path);
@@ -37,8 +39,10 @@ static oriel_status file_set(void *ctx, const char *key, const void *value, size
     CHECK(fd >= 0, "%s: %s", aside, strerror(errno));
     CHECK(write(fd, value, len) == (ssize_t)len, "%s: %s", aside, strerror(errno));
     close(fd);
-    CHECK(rename(aside, path) == 0, "%s: %s", path, strerror(errno));
-    return ORIEL_OK;
+    st = link(aside, path) == 0 ? ORIEL_OK : ORIEL_ERR_MISMATCH;
+    CHECK(st == ORIEL_OK || errno == EEXIST, "%s: %s", path, strerror(errno));
+    unlink(aside);
+    return st;
 }
 
 static oriel_status file_get(void *ctx, const char *key, double timeout_s, void *value,

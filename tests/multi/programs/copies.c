@@ -58,7 +58,7 @@ int main(int argc, char **argv)
     oriel_comm *comm;
     oriel_facts *facts;
 
-    options.calls = process_argument(argc, argv, 2, 20);
+    options.calls = process_argument(argc, argv, 2, 5);
     options.private = process_argument(argc, argv, 3, 0);
     comm = process_comm(local_ranks, 60.0, NULL);
     facts = &oriel_comm_world(comm)->facts;

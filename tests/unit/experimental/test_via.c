@@ -11,7 +11,7 @@
 #include "core/world/trace.h"
 #include "experimental/via.h"
 #include "ops/op.h"
-#include "oriel/experimental/ways.h"
+#include "oriel/experimental/vias.h"
 #include "support/ranks.h"
 
 #define HEAP     0x7f0000000000ull
@@ -105,7 +105,7 @@ static void test_cpus(void **state)
                      ORIEL_ERR_INVALID);
     assert_int_equal(oriel_via_check(NULL, ORIEL_VIA_PEER, ORIEL_F32, ORIEL_SUM),
                      ORIEL_ERR_INVALID);
-    assert_string_equal(oriel_via_name((oriel_via)99), "unknown way");
+    assert_string_equal(oriel_via_name((oriel_via)99), "unknown via");
     assert_int_equal(oriel_comm_destroy(comm), ORIEL_OK);
 }
 

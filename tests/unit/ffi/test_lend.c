@@ -89,6 +89,7 @@ static oriel_status make_site(const int64_t *places, int num_places, oriel_site 
 {
     static const int64_t ranks[RANKS] = {0, 1, 2, 3};
     site_attrs attrs = {.kind = ORIEL_KIND_ALL_REDUCE,
+                        .name = 1,
                         .world = RANKS,
                         .group_size = GROUP,
                         .num_ranks = RANKS,
@@ -138,22 +139,24 @@ static oriel_status try_both(const xla_api *api, oriel_site *site, const char *m
 {
     const xla_frame frame = {.struct_size = sizeof frame, .api = api};
     static uint64_t worlds; /* each try is in one of its own */
+    oriel_calls calls = {0};
     nccl_comm lent = (nccl_comm)(void *)&frame;
     site_member *member;
     oriel_status st;
 
     setenv("ORIEL_NCCL_COMM", mode, 1);
     CHECK_OK(oriel_config_load());
-    CHECK_OK(oriel_site_add_member(site, 0, ++worlds, oriel_comm_world(comm), 0, &member));
-    CHECK_OK(lend_take(&frame, site, member, &lent));
+    CHECK_OK(oriel_site_add_member(site, 0, ++worlds, &calls, oriel_comm_world(comm), 0, &member));
+    CHECK_OK(oriel_lend_take(&frame, site, member, &lent));
     assert_null(lent); /* not before it was asked for */
-    st = lend_decide(&frame, member);
-    assert_int_equal(lend_is_decided(member), st == ORIEL_OK);
+    st = oriel_lend_decide(&frame, member);
+    assert_int_equal(oriel_lend_is_decided(member), st == ORIEL_OK);
     if (st == ORIEL_OK)
-        st = lend_request(&frame, site, member);
+        st = oriel_lend_request(&frame, site, member);
     if (st == ORIEL_OK)
-        st = lend_take(&frame, site, member, &lent);
+        st = oriel_lend_take(&frame, site, member, &lent);
     *lent_p = lent;
+    oriel_calls_free(&calls);
     return st;
 }
 
@@ -224,7 +227,7 @@ static void a_call_without_places_borrows_nothing(void **state)
     oriel_site *site = site_of(NULL);
 
     (void)state;
-    assert_int_equal(oriel_site_loan(site)->num_groups, 0);
+    assert_int_equal(site->loan.num_groups, 0);
     oriel_site_destroy(site);
 }
 

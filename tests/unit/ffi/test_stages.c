@@ -12,7 +12,7 @@
 
 #include <cmocka.h>
 
-#include "core/device/device.h"
+#include "core/device/fabric.h"
 #include "ffi/ffi.h"
 #include "ffi/site.h"
 #include "support/check.h"
@@ -133,12 +133,12 @@ static const xla_api api = {.struct_size = sizeof api,
                             .ordinal_get = ordinal_get};
 
 static int borrows;         /* whether the call may borrow XLA's communicator */
-static int64_t version = 1; /* of the attributes */
+static int64_t version = 2; /* of the attributes */
 
 /* A barrier of one rank, of which XLA runs one stage. */
 static void *run(void *(*stage)(xla_frame *))
 {
-    static const char *const texts[] = {"version", "kind",       "module", "site",
+    static const char *const texts[] = {"version", "kind",       "name",   "program",
                                         "world",   "group_size", "groups", "places"};
     int64_t values[] = {version, ORIEL_KIND_BARRIER, 7, 1, 1, 1, 0, 0};
     enum { ATTRS = sizeof values / sizeof *values, SCALARS = ATTRS - 2 };
@@ -199,6 +199,7 @@ static oriel_device_code code;
 static device_report report;
 static oriel_device_rank rank;
 static oriel_devices devices;
+static int ctas = 1; /* of the next world's kernels */
 
 static void init(int on_gpu)
 {
@@ -207,7 +208,11 @@ static void init(int on_gpu)
     comm = ranks_comm(1, 5.0, NULL);
     groups_lock = &comm->lock;
     rank = (oriel_device_rank){.gpu = &gpu, .code = &code, .report = &report};
-    devices = (oriel_devices){.ranks = &rank, .num_ranks = 1, .ctas = 1, .stage_bytes = 1 << 20};
+    devices = (oriel_devices){.ranks = &rank,
+                              .num_ranks = 1,
+                              .ctas = ctas,
+                              .stage_bytes = 1 << 20,
+                              .fabric = &oriel_device_cuda};
     comm->devices = on_gpu ? &devices : NULL;
     CHECK_OK(oriel_ffi_attach(comm, &ordinal, 1));
 }
@@ -222,7 +227,23 @@ static void finalize(void)
 /* ---- tests ------------------------------------------------------------------------------------
  */
 
-static void a_graph_of_a_world_that_is_gone_is_refused(void **state)
+/* The heaps lie where they lay. */
+static void a_graph_goes_on_in_a_world_of_the_same_layout(void **state)
+{
+    (void)state;
+    init(1);
+    compile();
+    captures = 1;
+    execute(0);
+    finalize();
+    init(1);
+    assert_int_equal(oriel_ffi_cuda_stale(), 0);
+    execute(1);
+    discard();
+    finalize();
+}
+
+static void a_graph_of_another_layout_is_refused(void **state)
 {
     (void)state;
     init(1);
@@ -231,15 +252,18 @@ static void a_graph_of_a_world_that_is_gone_is_refused(void **state)
     execute(0);
     execute(1);
     finalize();
+    ctas = 2;
     init(1);
+    ctas = 1;
     touches = 0;
     assert_null(run(oriel_ffi_cuda_prepare));
     assert_non_null(run(oriel_ffi_cuda_initialize));
     assert_string_equal(
         said, "barrier: the program was captured in a CUDA graph in a world that has been "
-              "finalized, and cannot run in another; call jax.clear_caches(), so that it "
-              "is compiled anew");
+              "finalized, and cannot run in another: compile it anew");
     assert_int_equal(touches, 0);
+    assert_int_equal(oriel_ffi_cuda_stale(), 1); /* for init, to compile what it can anew */
+    assert_int_equal(oriel_ffi_cuda_stale(), 0);
     discard();
     compile();
     execute(0);
@@ -342,18 +366,19 @@ static void what_may_borrow_takes_a_lock_once_to_prepare(void **state)
 static void a_program_of_another_version_is_refused(void **state)
 {
     (void)state;
-    version = 2;
+    version = 3;
     assert_non_null(run(oriel_ffi_instantiate));
     assert_string_equal(said, "the program was compiled by another version of oriel, whose calls "
-                              "have version 2 instead of 1: compile it anew");
+                              "have version 3 instead of 2: compile it anew");
     assert_non_null(run(oriel_ffi_cuda_instantiate));
-    version = 1;
+    version = 2;
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_graph_of_a_world_that_is_gone_is_refused),
+        cmocka_unit_test(a_graph_goes_on_in_a_world_of_the_same_layout),
+        cmocka_unit_test(a_graph_of_another_layout_is_refused),
         cmocka_unit_test(what_was_not_captured_goes_on),
         cmocka_unit_test(a_stage_on_a_gpu_takes_one_read_lock),
         cmocka_unit_test(a_call_on_a_cpu_takes_one_read_lock),

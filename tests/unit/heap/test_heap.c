@@ -224,6 +224,20 @@ static void test_open(void **state)
     heap.header->at[SECTION_BUCKETS] += HEAP_LINE;
     CHECK_IS(ORIEL_ERR_INVALID, oriel_heap_open(oriel_heap_rooms, heap.segment, &other));
     memcpy(heap.header, &kept, sizeof kept);
+    heap.header->pool_bytes -= heap.header->num_channels * heap.header->channel_bytes;
+    heap.header->bytes = heap.header->pools_at + 2 * heap.header->pool_bytes;
+    heap.header->channel_bytes = 0;
+    heap.segment.bytes = heap.header->bytes;
+    CHECK_IS(ORIEL_ERR_INVALID, oriel_heap_open(oriel_heap_rooms, heap.segment, &other));
+    memcpy(heap.header, &kept, sizeof kept);
+    heap.segment.bytes = heap.header->bytes;
+    heap.header->num_blocks++;
+    CHECK_IS(ORIEL_ERR_INVALID, oriel_heap_open(oriel_heap_rooms, heap.segment, &other));
+    memcpy(heap.header, &kept, sizeof kept);
+    heap.header->channel_bytes = 1ull << 62;
+    heap.header->num_channels = 4; /* the sum wraps */
+    CHECK_IS(ORIEL_ERR_INVALID, oriel_heap_open(oriel_heap_rooms, heap.segment, &other));
+    memcpy(heap.header, &kept, sizeof kept);
     heap.segment.bytes = 64;
     CHECK_IS(ORIEL_ERR_INVALID, oriel_heap_open(oriel_heap_rooms, heap.segment, &other));
     free(heap.segment.base);

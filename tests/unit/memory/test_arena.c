@@ -1,6 +1,6 @@
 /* labels: valgrind */
 /* The arena: areas that are given back are used again, and too much is an error. Names
- * of kernels: known to who asks, a number where there is no room for them. */
+ * of kernels: known to all ranks, a number where there is no room for them. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
 /* labels: tsan */
-/* Appointments: that members meet in one and the same call, whoever wants it and however far
+/* Appointments: that members meet in one and the same call, whichever wants it and however far
  * ahead some are, and that nobody waits for ever. */
 #include <pthread.h>
 #include <setjmp.h>
@@ -135,7 +135,8 @@ static void all_must_want(void **state)
     assert_int_equal(run(&none), 0);
 }
 
-/* ---- those who do not come ------------------------------------------------------------------ */
+/* ---- members that do not come ------------------------------------------------------------------
+ */
 
 static int come(oriel_comm *comm, int rank, oriel_status *st_p)
 {

@@ -80,7 +80,7 @@ static void submit(oriel_comm *comm, struct work *work, int i, int rank,
                    void (*done)(oriel_request *request, oriel_status status))
 {
     oriel_group *world = oriel_comm_world(comm);
-    oriel_key key = {.group = world->hash, .run = 7, .site = (uint64_t)i};
+    oriel_key key = {.group = world->hash, .site = 7 + (uint64_t)i};
     oriel_request *request = oriel_engine_take(work->engine);
     struct op *op = &work->ops[i];
     oriel_op call = {.kind = ORIEL_KIND_ALL_REDUCE,

@@ -275,6 +275,34 @@ static void test_any_order(void **state)
     }
 }
 
+/* A ragged call in which one member alone has many chunks, and comes to the cell last. */
+static void test_many_chunks_of_the_last(void **state)
+{
+    oriel_comm *comm = ranks_comm(2, patience_s, "ORIEL_DIRECT", "0", "ORIEL_CHUNK", "4K", NULL);
+    family_call first = {.kind = ORIEL_KIND_BARRIER};
+    family_call call = {.kind = ORIEL_KIND_RAGGED_ALL_TO_ALL,
+                        .dtype = ORIEL_F32,
+                        .count = 3000,
+                        .row = 300,
+                        .slices = 1,
+                        .lone = 1};
+
+    (void)state;
+    for (int i = 0; i < 5; i++) {
+        const family_call *made = i == 0 ? &first : &call; /* the first has no lane */
+        family_flight flights[2];
+        int done[2] = {0};
+
+        for (int r = 0; r < 2; r++)
+            family_start(&flights[r], oriel_comm_world(comm), r, made);
+        for (int r = 0; !(done[0] && done[1]); r = !r) {
+            if (!done[r])
+                done[r] = family_test(&flights[r]);
+        }
+    }
+    assert_int_equal(oriel_comm_destroy(comm), ORIEL_OK);
+}
+
 /* One thread holds all ranks and asks each in turn. */
 static void test_one_thread_for_all(void **state)
 {
@@ -309,6 +337,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_tiny_slots),
         cmocka_unit_test(test_many_slices),
         cmocka_unit_test(test_any_order),
+        cmocka_unit_test(test_many_chunks_of_the_last),
         cmocka_unit_test(test_one_thread_for_all),
     };
 

@@ -63,7 +63,7 @@ static const struct bad {
      {.kind = ORIEL_KIND_ALL_TO_ALL, .dtype = ORIEL_F32, .send = NULL, .recv = into, .count = 1}},
     {"recv is NULL",
      {.kind = ORIEL_KIND_PERMUTE, .dtype = ORIEL_F32, .send = from, .recv = NULL, .count = 1}},
-    {"op is 9",
+    {"redop is 9",
      {.kind = ORIEL_KIND_REDUCE_SCATTER,
       .dtype = ORIEL_F32,
       .redop = (oriel_redop)9,

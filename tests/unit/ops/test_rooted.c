@@ -1,6 +1,6 @@
 /* labels: valgrind */
 /* Small broadcasts and permutations wait for their source alone. One thread makes the
- * calls of all ranks, one after the other: whoever waited for another would never end. */
+ * calls of all ranks, one after the other: a call that waited for another would never end. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -20,15 +20,21 @@ static const int ring[] = {0, 1, 1, 2, 2, 3, 3, 0};
 static const int some[] = {0, 1, 3, 3}; /* nobody for 0 and 2 */
 
 /* The first call of a group meets in a cell; the others have a lane. */
-static oriel_comm *comm_of(double timeout_s)
+static void settle(oriel_comm *comm)
 {
-    oriel_comm *comm = ranks_comm(RANKS, timeout_s, NULL);
     oriel_request *requests[RANKS];
 
     for (int r = 0; r < RANKS; r++)
         CHECK_OK(oriel_barrier_start(oriel_comm_world(comm), r, &requests[r]));
     for (int r = 0; r < RANKS; r++)
         CHECK_OK(oriel_request_wait(requests[r]));
+}
+
+static oriel_comm *comm_of(double timeout_s)
+{
+    oriel_comm *comm = ranks_comm(RANKS, timeout_s, NULL);
+
+    settle(comm);
     return comm;
 }
 
@@ -167,7 +173,7 @@ static void a_permutation_needs_its_sources(void **state)
     CHECK_OK(oriel_comm_destroy(comm));
 }
 
-/* Fails by the timeout and says who is missing; the others are told at their next call,
+/* Fails by the timeout and names the missing rank; the others are told at their next call,
  * the missing one too. */
 static void a_source_that_never_comes(void **state)
 {
@@ -231,6 +237,36 @@ static void different_calls(void **state)
     CHECK_OK(oriel_comm_destroy(comm));
 }
 
+/* A staged broadcast is decided in its cell, for all members: its root, which has all it needs
+ * before the others have come there, waits for them. */
+static void staged_root_awaits_all(void **state)
+{
+    enum { MANY = 20000 };
+    static uint64_t words[RANKS][MANY];
+    oriel_comm *comm = ranks_comm(RANKS, long_s, "ORIEL_DIRECT", "0", NULL);
+    oriel_group *world = oriel_comm_world(comm);
+    oriel_request *requests[RANKS];
+    int done[RANKS] = {0};
+
+    (void)state;
+    world->facts.crowded = 0; /* as with a core for each: no place in the lane is large enough */
+    settle(comm);
+    for (int r = 0; r < RANKS; r++) {
+        words[r][MANY - 1] = (uint64_t)r;
+        CHECK_OK(oriel_broadcast_start(world, r, words[r], words[r], MANY, ORIEL_U64, RANKS - 1,
+                                       &requests[r]));
+    }
+    for (int i = 0; i < 100; i++)
+        CHECK_IS(ORIEL_IN_PROGRESS, oriel_request_test(requests[RANKS - 1]));
+    for (int r = 0, left = RANKS; left > 0; r = (r + 1) % RANKS) {
+        if (!done[r] && oriel_request_test(requests[r]) == ORIEL_OK)
+            left -= done[r] = 1;
+    }
+    for (int r = 0; r < RANKS; r++)
+        assert_int_equal(words[r][MANY - 1], RANKS - 1);
+    CHECK_OK(oriel_comm_destroy(comm));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -240,6 +276,7 @@ int main(void)
         cmocka_unit_test(a_source_that_never_comes),
         cmocka_unit_test(a_receiver_that_never_comes),
         cmocka_unit_test(different_calls),
+        cmocka_unit_test(staged_root_awaits_all),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

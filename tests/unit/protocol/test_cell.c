@@ -180,7 +180,7 @@ static void test_mismatch(void **state)
     others[0].bytes = 68;
     others[1].dtype = ORIEL_S32;
     others[2].redop = ORIEL_MAX;
-    others[3].instances = 2;
+    others[3].call = 2;
     for (uint64_t k = 0; k < 4; k++) {
         heap_cell *cell = NULL;
         heap_cell *found = NULL;
@@ -204,7 +204,7 @@ static void test_mismatch(void **state)
 
 /* ---- one key again ----------------------------------------------------------------------- */
 
-/* The key comes again before all have left its first use: whoever was there waits,
+/* The key comes again before all have left its first use: a member that was there waits,
  * whatever it brings this time. */
 static void test_same_key_again(void **state)
 {

@@ -36,7 +36,7 @@ static lane_scan scan_one(int index)
     return (lane_scan){.at = index < 0 ? 0 : index, .end = index + 1, .some = 1};
 }
 
-static void sit(void)
+static void join(void)
 {
     int number;
 
@@ -72,7 +72,7 @@ static void payloads_lie_apart(void **state)
         2 * room,       2 * room + 1,        4 * room};
 
     (void)state;
-    sit();
+    join();
     for (size_t b = 0; b < sizeof bytes / sizeof *bytes; b++) {
         char *first = oriel_lane_payload(&members[0], 0, 0, room);
 
@@ -92,7 +92,7 @@ static void payloads_lie_apart(void **state)
 static void full_only_when_all_are_there(void **state)
 {
     (void)state;
-    sit();
+    join();
     for (int i = 0; i < RANKS; i++) {
         assert_int_equal(look(0, 1), LANE_WAITING);
         oriel_lane_arrive(&members[i], 1, &record, 8);
@@ -106,7 +106,7 @@ static void full_only_when_all_are_there(void **state)
 static void a_sealed_call_never_fills(void **state)
 {
     (void)state;
-    sit();
+    join();
     oriel_lane_arrive(&members[0], 1, &record, 8);
     oriel_lane_arrive(&members[2], 1, &record, 8);
     assert_true(oriel_lane_seal(&members[0], 1));
@@ -123,7 +123,7 @@ static void differing_records_are_seen_by_all(void **state)
     lane_scan scan;
 
     (void)state;
-    sit();
+    join();
     scan = scan_all(&members[0]);
     other.bytes = 16;
     oriel_lane_arrive(&members[0], 1, &record, 8);
@@ -138,13 +138,13 @@ static void differing_records_are_seen_by_all(void **state)
     assert_int_equal(look(1, 1), LANE_MISMATCH);
 }
 
-/* Who needs one member does not wait for another, but fails where the call is revoked. */
+/* A member that needs one other does not wait for a third, but fails where the call is revoked. */
 static void one_is_enough(void **state)
 {
     lane_scan scan;
 
     (void)state;
-    sit();
+    join();
     oriel_lane_arrive(&members[0], 1, &record, 8);
     scan = scan_one(1);
     assert_int_equal(oriel_lane_look(&members[0], 1, &scan), LANE_WAITING);
@@ -162,7 +162,7 @@ static void one_is_enough(void **state)
 static void nobody_is_lapped(void **state)
 {
     (void)state;
-    sit();
+    join();
     for (uint64_t s = 1; s <= LANE_SLOTS; s++) {
         for (int i = 0; i < RANKS; i++) {
             assert_true(oriel_lane_free(&members[i], s, 8));
@@ -191,7 +191,7 @@ static void completions_count_in_order(void **state)
         oriel_member *member = &members[0];
         uint64_t seen = 0;
 
-        sit();
+        join();
         for (int i = 0; i < 4; i++) {
             uint64_t least = 1;
             oriel_lane_complete(member, orders[k][i]);
@@ -207,7 +207,7 @@ static void completions_count_in_order(void **state)
 static void words_carry_the_credit(void **state)
 {
     (void)state;
-    sit();
+    join();
     for (uint64_t s = 1; s <= 20; s++) {
         for (int i = 0; i < RANKS; i++) {
             assert_true(members[i].known + LANE_SLOTS >= s);
@@ -225,7 +225,7 @@ static void the_last_to_stand_gives_the_lane_back(void **state)
     int before;
 
     (void)state;
-    sit();
+    join();
     before = lanes_taken() - 1;
     for (int i = 0; i < RANKS; i++) {
         assert_int_equal(lanes_taken(), before + 1);
@@ -240,7 +240,7 @@ static void large_payloads_have_fewer_places(void **state)
     const size_t large = LANE_SMALL + 1;
 
     (void)state;
-    sit();
+    join();
     for (uint64_t s = 1; s <= LANE_BULKS + 1; s++) {
         for (int i = 0; i < RANKS; i++)
             oriel_lane_arrive(&members[i], s, &record, 8);
@@ -277,7 +277,7 @@ static void payloads_of_other_sizes_wait(void **state)
     size_t bulk;
 
     (void)state;
-    sit();
+    join();
     bulk = members[0].bulk;
     arrive_with(1, bulk);
     arrive_with(2, 8);
@@ -389,7 +389,7 @@ static void threads_see_every_payload(void **state)
     pthread_t threads[RANKS];
 
     (void)state;
-    sit();
+    join();
     for (int i = 0; i < RANKS; i++)
         assert_int_equal(pthread_create(&threads[i], NULL, member_run, &members[i]), 0);
     for (int i = 0; i < RANKS; i++)
@@ -414,7 +414,7 @@ static void seal_against_arrival(void **state)
         pthread_t thread;
         int sealed;
 
-        sit();
+        join();
         oriel_lane_arrive(&members[0], 1, &record, 8);
         oriel_lane_arrive(&members[2], 1, &record, 8);
         assert_int_equal(pthread_create(&thread, NULL, late_run, &late), 0);

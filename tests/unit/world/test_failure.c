@@ -1,5 +1,5 @@
 /* labels: tsan valgrind */
-/* Ranks of one process that come late, never, or with something else: who is told
+/* Ranks of one process that come late, never, or with something else: which is told
  * what, and that nobody's memory is touched afterwards. */
 #include <pthread.h>
 #include <setjmp.h>
@@ -18,6 +18,7 @@
 
 #include "base/sys.h"
 #include "core/protocol/cell.h"
+#include "core/world/trace.h"
 #include "ops/host/request.h"
 #include "support/check.h"
 #include "support/family.h"
@@ -222,7 +223,7 @@ static void test_peer_in_the_middle(void **state)
 }
 
 /* A peer has done its part of a staged operation and then loses it before it is
- * counted as finished: who is done with all data must not be done. */
+ * counted as finished: a rank that is done with all data must not be done. */
 static void test_peer_almost_done(void **state)
 {
     oriel_comm *comm = ranks_comm(2, patience_s, "ORIEL_DIRECT", "0", "ORIEL_CHUNK", "4K", NULL);
@@ -509,6 +510,21 @@ static void test_stopped_at_the_door(void **state)
     CHECK_OK(oriel_comm_destroy(comm));
 }
 
+/* A rank that is in many calls has its last one in its trace, which may be over. */
+static void test_nobody_waits_for_itself(void **state)
+{
+    oriel_comm *comm = ranks_comm(RANKS, soon_s, NULL);
+    const oriel_record record = {.kind = ORIEL_KIND_BARRIER, .n = RANKS};
+    heap_trace *waits = oriel_trace_add(comm, 1, 0, &record, TRACE_ARRIVED);
+
+    (void)state;
+    oriel_trace_add(comm, 0, 0, &record, TRACE_DONE);
+    oriel_trace_wait(waits, 0, oriel_now());
+    assert_int_equal(oriel_trace_culprit(comm, 1, 2), 0);
+    assert_int_equal(oriel_trace_culprit(comm, 1, 0), 1);
+    CHECK_OK(oriel_comm_destroy(comm));
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -522,6 +538,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_same_end),
         cmocka_unit_test(test_warning),
         cmocka_unit_test(test_stopped_at_the_door),
+        cmocka_unit_test(test_nobody_waits_for_itself),
     };
 
     if (argc > 1)

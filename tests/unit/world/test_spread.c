@@ -1,5 +1,5 @@
 /* labels: valgrind */
-/* Processes that share cores: who finds that they do. */
+/* Processes that share cores: which of them find that they do. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

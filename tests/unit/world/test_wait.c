@@ -1,5 +1,5 @@
 /* labels: tsan valgrind */
-/* The doorbell: rings reach everybody who sleeps, and cost nothing when nobody
+/* The doorbell: rings reach every thread that sleeps, and cost nothing when nobody
  * does. */
 #include <pthread.h>
 #include <setjmp.h>

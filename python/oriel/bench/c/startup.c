@@ -86,7 +86,7 @@ int main(void)
            proc_bytes("/proc/self/smaps_rollup", "Pss_Shmem"),
            proc_bytes("/proc/self/status", "RssShmem"), heap_bytes(), num_reads);
     fflush(stdout);
-    /* Nobody leaves before all have counted: a page's share depends on who has it. */
+    /* Nobody leaves before all have counted: a page's share depends on which have it. */
     if (oriel_comm_barrier(comm) != ORIEL_OK)
         return 1;
     return oriel_comm_destroy(comm) == ORIEL_OK ? 0 : 1;

@@ -95,8 +95,10 @@ SLOW bool differs(const device_call &c, uint32_t member)
            (uint32_t)(head >> 32) != c.hash;
 }
 
+/* How long a thread has waited. */
 struct patience {
-    uint64_t began, heard;
+    uint64_t began; /* ns; 0: it has not looked yet */
+    uint64_t heard; /* when it last looked what the host and the member say */
 };
 
 SLOW uint32_t look(const device_call &c, uint32_t member, patience &p)
@@ -161,7 +163,7 @@ SLOW void poison(const device_call &c)
 
 /* What a speaker knows. */
 struct speaker {
-    device_counts counts;
+    device_counts counts; /* of this rank with the member, as read at the begin */
     uint32_t exit;  /* what `synced` is when the member has touched all it will, at the earliest */
     bool claimed;   /* the member has seen this rank come: it may touch its buffers */
     uint32_t epoch; /* of NCCL's barrier */
@@ -170,12 +172,12 @@ struct speaker {
 /* Shared by the CTA; by member. */
 struct meeting {
     const char *send[DEVICE_RANKS]; /* in this rank's addresses */
-    char *recv[DEVICE_RANKS];
+    char *recv[DEVICE_RANKS];       /* likewise */
     char *stage[DEVICE_RANKS];      /* of the same CTA */
     speaker speakers[DEVICE_RANKS]; /* here, since the loops want the registers */
-    uint32_t mode;
-    bool direct;
-    bool odd; /* some address is no multiple of 16 */
+    uint32_t mode;                  /* MODE_..., between processes */
+    bool direct;                    /* buffers are touched, no stages */
+    bool odd;                       /* some address is no multiple of 16 */
 };
 
 /* experimental/via.cuh */

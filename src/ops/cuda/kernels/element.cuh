@@ -113,8 +113,8 @@ COMPLEX(c128, f64, double, 2)
 
 /* Accumulates packs of W words in the order in which they are given. */
 template <class C, int W> struct accumulator {
-    static const int count = 8 * W / C::size;
-    typename C::value values[count];
+    static const int count = 8 * W / C::size; /* elements of a pack */
+    typename C::value values[count];          /* so far */
 
     __device__ __forceinline__ void begin(const uint64_t *words)
     {

@@ -5,6 +5,9 @@
 
 #define BOUNDS       __launch_bounds__(DEVICE_THREADS, 2)
 #define KERNEL(name) extern "C" __global__ void BOUNDS name(const __grid_constant__ device_call c)
+#define KERNEL_WITH(name, type)                                                                    \
+    extern "C" __global__ void BOUNDS name(const __grid_constant__ device_call c,                  \
+                                           const __grid_constant__ type with)
 
 #define LARGE(name)                                                                                \
     KERNEL(oriel_large_##name)                                                                     \
@@ -73,28 +76,24 @@ KERNEL(oriel_judge)
 {
     judge(c);
 }
-extern "C" __global__ void BOUNDS oriel_kernel_begin(const __grid_constant__ device_call c,
-                                                     const __grid_constant__ device_begin b)
+KERNEL_WITH(oriel_kernel_begin, device_begin)
 {
     follow(c);
-    kernel_begin(c, b);
+    kernel_begin(c, with);
 }
-extern "C" __global__ void BOUNDS oriel_kernel_end(const __grid_constant__ device_call c,
-                                                   const __grid_constant__ device_end e)
+KERNEL_WITH(oriel_kernel_end, device_end)
 {
     follow(c);
-    kernel_end(c, e);
+    kernel_end(c, with);
 }
-extern "C" __global__ void BOUNDS oriel_kernel_span_begin(const __grid_constant__ device_call c,
-                                                          const __grid_constant__ device_begin b)
+KERNEL_WITH(oriel_kernel_span_begin, device_begin)
 {
-    kernel_span_begin(c, b);
+    kernel_span_begin(c, with);
 }
-extern "C" __global__ void BOUNDS oriel_kernel_span_end(const __grid_constant__ device_call c,
-                                                        const __grid_constant__ device_end e)
+KERNEL_WITH(oriel_kernel_span_end, device_end)
 {
     follow(c);
-    kernel_span_end(c, e);
+    kernel_span_end(c, with);
 }
 extern "C" __global__ void BOUNDS oriel_span_begin(const __grid_constant__ device_call c,
                                                    device_record *at)
@@ -106,10 +105,9 @@ extern "C" __global__ void BOUNDS oriel_span_compare(const __grid_constant__ dev
 {
     span_compare(c, theirs, member);
 }
-extern "C" __global__ void BOUNDS oriel_span_pick(const __grid_constant__ device_call c,
-                                                  const __grid_constant__ device_pick p)
+KERNEL_WITH(oriel_span_pick, device_pick)
 {
-    span_pick(c, p);
+    span_pick(c, with);
 }
 ALL_OF(f32, f32)
 WIDE(f32_sum)

@@ -20,8 +20,8 @@
 
 /* A part of every block, or of the one there is. */
 struct range {
-    uint64_t at;
-    uint32_t bytes;
+    uint64_t at;    /* where it begins */
+    uint32_t bytes; /* 0: past the end */
 };
 
 DEVICE uint32_t strip_bytes(const device_call &c)
@@ -42,7 +42,7 @@ DEVICE range clip(const device_call &c, uint64_t at, uint32_t bytes)
 
 /* The threads that work together on a range: a CTA or a warp. */
 struct lanes {
-    uint32_t first, step;
+    uint32_t first, step; /* the thread among them, and how many they are */
 };
 
 enum { DEVICE_WARPS = DEVICE_THREADS / 32 };
@@ -129,9 +129,9 @@ DEVICE uint32_t pack_at(uint32_t i, uint32_t packs)
 
 /* Where a range goes: so far into each of n places. */
 struct places {
-    char *const *to;
-    uint64_t at;
-    uint32_t n;
+    char *const *to; /* where each begins */
+    uint64_t at;     /* bytes */
+    uint32_t n;      /* 1 or more */
 };
 
 /* U packs for each lane, from number i on; not to where they come from. */
@@ -244,11 +244,11 @@ template <class C> DEVICE void store_element(char *at, const uint64_t *words)
 
 /* From n places, which are so far into each of `from`, to `copies` of them. */
 struct sum_of {
-    const char *const *from;
-    uint64_t from_at;
-    uint32_t n, copies;
-    char *const *to;
-    uint64_t to_at;
+    const char *const *from; /* in the order of the members */
+    uint64_t from_at;        /* bytes into each */
+    uint32_t n, copies;      /* sources; targets */
+    char *const *to;         /* each gets the same */
+    uint64_t to_at;          /* bytes into each */
 };
 
 /* One element at a time, which its type's alignment allows. */

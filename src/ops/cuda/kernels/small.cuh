@@ -99,9 +99,9 @@ DEVICE void store_some(char *at, uint32_t bytes, uint64_t word)
 /* What a thread has of a block: pieces of 8 bytes, as far apart as all threads of the CTA
  * have; and how much of the block there is from the first on. */
 struct share {
-    uint64_t at;
-    uint32_t left;
-    bool plain; /* all pieces are whole words of memory */
+    uint64_t at;   /* the first, in bytes of the block */
+    uint32_t left; /* bytes; 1 MiB stands for more */
+    bool plain;    /* all pieces are whole words of memory */
 };
 
 DEVICE uint32_t piece_at(int l)
@@ -234,7 +234,9 @@ DEVICE void small_end(const device_call &c, uint64_t *at, uint64_t spoken, uint3
 /* Up to M of the other members, numbered without this one: their lines are under way
  * together. What is behind them is this one's own. */
 template <int M> struct batch {
-    bool there[M];
+    bool there[M]; /* false: the last one again */
+    /* Addresses: of the count of calls with it, of its slots and this rank's, of what it is
+     * given. */
     uint64_t turns[M], to[M], from[M], give[M + 1];
 };
 
@@ -338,8 +340,8 @@ DEVICE uint32_t take_batch(const device_call &c, uint32_t first, const batch<M> 
 /* The sum in the order of the members: what is held comes as soon as the number of another
  * is this one's. */
 template <class C, int L> struct ordered_sum {
-    accumulator<C, 1> sum[L];
-    uint64_t held[L]; /* at first this member's own */
+    accumulator<C, 1> sum[L]; /* of the members before that */
+    uint64_t held[L];         /* at first this member's own */
 
     __device__ __forceinline__ void add(const device_call &c, uint32_t number, uint64_t *words)
     {

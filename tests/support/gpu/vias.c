@@ -1,4 +1,4 @@
-#include "support/gpu/ways.h"
+#include "support/gpu/vias.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -6,7 +6,7 @@
 #include "oriel/oriel.h"
 #include "support/gpu/nccl.h"
 
-void ways_open(void)
+void vias_open(void)
 {
     const char *fabric = getenv("ORIEL_FABRIC");
     const char *library = getenv("ORIEL_NCCL");
@@ -18,19 +18,19 @@ void ways_open(void)
         nccl_open(library != NULL ? library : "libnccl.so.2");
 }
 
-int ways_has(oriel_comm *comm, oriel_via via)
+int vias_has(oriel_comm *comm, oriel_via via)
 {
     return oriel_via_check(oriel_comm_world(comm), via, ORIEL_F32, ORIEL_SUM) == ORIEL_OK;
 }
 
-oriel_status ways_sum(oriel_comm *comm, int rank, cu_ptr send, cu_ptr recv, size_t count,
+oriel_status vias_sum(oriel_comm *comm, int rank, cu_ptr send, cu_ptr recv, size_t count,
                       oriel_via via, cu_stream stream)
 {
     return oriel_all_reduce_via_on(oriel_comm_world(comm), rank, gpu_pointer(send),
                                    gpu_pointer(recv), count, ORIEL_F32, ORIEL_SUM, via, stream);
 }
 
-cu_function ways_delay(void)
+cu_function vias_delay(void)
 {
     static const char source[] =
         "extern \"C\" __global__ void delay(unsigned long long ns) {\n"
@@ -43,7 +43,7 @@ cu_function ways_delay(void)
     return gpu_compile(source, "delay");
 }
 
-void ways_delay_launch(cu_function delay, unsigned long long ns, cu_stream stream)
+void vias_delay_launch(cu_function delay, unsigned long long ns, cu_stream stream)
 {
     void *params[] = {&ns};
 

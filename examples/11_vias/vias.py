@@ -1,4 +1,4 @@
-"""One all-reduce by every way that this world has: ways.py [ELEMENTS]"""
+"""One all-reduce by every via that this world has: vias.py [ELEMENTS]"""
 
 import sys
 import time
@@ -34,7 +34,7 @@ def measure(via):
 
 
 wrong = 0
-for via, missing in oriel.all_reduce_ways().items():
+for via, missing in oriel.all_reduce_vias().items():
     if missing:
         line = f"not here: {missing}"
     else:

@@ -1,5 +1,5 @@
-#define _GNU_SOURCE
-#include "fabric/cuda/facts.h"
+/* CUDA's half of facts.h: the driver, its GPUs and how fast they copy. */
+#include "doctor/facts.h"
 
 #include <dlfcn.h>
 #include <stdio.h>

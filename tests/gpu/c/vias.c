@@ -1,7 +1,7 @@
-/* The ways of all_reduce: variants [local ranks] [iterations] [part]
- * Threads are ranks; under `oriel run` processes as well. ORIEL_FABRIC=nccl has the ways that need
+/* The vias of all_reduce: vias [local ranks] [iterations] [part]
+ * Threads are ranks; under `oriel run` processes as well. ORIEL_FABRIC=nccl has the vias that need
  * NCCL (2.30, since the ranks share a GPU), otherwise there are the others. Each part runs every
- * way that is to be had; `part` names one alone. NCCL may be built for some algorithms alone:
+ * via that is to be had; `part` names one alone. NCCL may be built for some algorithms alone:
  * NCCL_ALGO has to name one that it has for all that a part asks for. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,13 +10,13 @@
 #include "base/sys.h"
 #include "core/device/device.h"
 #include "ops/op.h"
-#include "oriel/experimental/ways.h"
+#include "oriel/experimental/vias.h"
 #include "support/check.h"
 #include "support/gpu/gpu.h"
 #include "support/process.h"
 #include "support/ranks.h"
 #include "support/values.h"
-#include "support/gpu/ways.h"
+#include "support/gpu/vias.h"
 
 enum { ROOM = 12 << 20, MOST_RANKS = 16, TURNS = 8, TURN_BYTES = 256 << 10, SEED = 100 };
 
@@ -34,7 +34,7 @@ struct place {
 
 static struct place place_make(void)
 {
-    struct place p = {.stream = gpu_stream(), .delay = ways_delay()};
+    struct place p = {.stream = gpu_stream(), .delay = vias_delay()};
 
     p.send = gpu_alloc(ROOM);
     p.recv = gpu_alloc(ROOM);
@@ -180,7 +180,8 @@ static void random_calls(oriel_comm *comm, int rank, struct place *p, oriel_via 
     }
 }
 
-/* A part for who asks: NCCL may have more algorithms for sums. Of booleans it has a maximum. */
+/* A part that runs if it is named: NCCL may have more algorithms for sums. Of booleans it has a
+ * maximum. */
 static void sums(oriel_comm *comm, int rank, struct place *p, oriel_via via)
 {
     for (int dtype = ORIEL_S8; dtype < ORIEL_DTYPE_COUNT; dtype++)
@@ -204,7 +205,7 @@ static void many_calls(oriel_comm *comm, int rank, struct place *p, oriel_via vi
             host[i] = (float)(rank + (int)(i % 7));
         gpu_put(send, host, count * 4);
         for (int i = 0; i < each; i++) {
-            CHECK_OK(ways_sum(comm, rank, send, recv, count, via, p->stream));
+            CHECK_OK(vias_sum(comm, rank, send, recv, count, via, p->stream));
             send = rank == 0 ? recv : send;
             recv = recv == p->recv ? p->recv + ROOM / 2 : p->recv;
         }
@@ -245,11 +246,11 @@ static void busy_streams(oriel_comm *comm, int rank, struct place *p, oriel_via 
         cu_ptr out = p->more + (TURNS + t) * TURN_BYTES;
 
         if ((int)t % (2 * comm->size) == rank)
-            ways_delay_launch(p->delay, 3000000, p->stream);
+            vias_delay_launch(p->delay, 3000000, p->stream);
         CHECK_CU(gpu.copy(p->send, p->more + t * TURN_BYTES, count * 4, p->stream));
-        CHECK_OK(ways_sum(comm, rank, p->send, p->recv, count, via, p->stream));
+        CHECK_OK(vias_sum(comm, rank, p->send, p->recv, count, via, p->stream));
         if ((int)t % (2 * comm->size) == comm->size + rank)
-            ways_delay_launch(p->delay, 3000000, p->stream);
+            vias_delay_launch(p->delay, 3000000, p->stream);
         CHECK_CU(gpu.copy(out, p->recv, count * 4, p->stream));
         CHECK_CU(oriel_cu->fill(p->recv, 0xee, count * 4, p->stream));
     }
@@ -283,7 +284,7 @@ static void refused(oriel_comm *comm, int rank, struct place *p, oriel_via via)
     cu_graph graph;
 
     CHECK_CU(gpu.capture_begin(p->stream, 1));
-    CHECK_IS(ORIEL_ERR_UNSUPPORTED, ways_sum(comm, rank, p->send, p->recv, 100, via, p->stream));
+    CHECK_IS(ORIEL_ERR_UNSUPPORTED, vias_sum(comm, rank, p->send, p->recv, 100, via, p->stream));
     check_says("via nccl", "captured", NULL);
     CHECK_CU(gpu.capture_end(p->stream, &graph));
     CHECK_CU(gpu.graph_destroy(graph));
@@ -298,7 +299,7 @@ static void graphs(oriel_comm *comm, int rank, struct place *p, oriel_via via)
         busy_streams(comm, rank, p, via, 1);
 }
 
-/* The time of a call among many; a part for who asks. */
+/* The time of a call among many; a part that runs if it is named. */
 static void times(oriel_comm *comm, int rank, struct place *p, oriel_via via)
 {
     static const size_t bytes[] = {4096, 65536, 1 << 20, 8 << 20};
@@ -313,7 +314,7 @@ static void times(oriel_comm *comm, int rank, struct place *p, oriel_via via)
             CHECK_OK(oriel_barrier(oriel_comm_world(comm), rank));
             began = oriel_now();
             for (int k = 0; k < CALLS; k++)
-                CHECK_OK(ways_sum(comm, rank, p->send, p->recv, bytes[i] / 4, via, p->stream));
+                CHECK_OK(vias_sum(comm, rank, p->send, p->recv, bytes[i] / 4, via, p->stream));
             CHECK_CU(oriel_cu->stream_sync(p->stream));
             best = oriel_now() - began < best ? oriel_now() - began : best;
         }
@@ -348,14 +349,14 @@ static void body(oriel_comm *comm, int rank, void *arg)
         for (int via = 0; via < ORIEL_VIA_COUNT; via++) {
             double began = oriel_now();
 
-            if (!ways_has(comm, (oriel_via)via) || !runs(i))
+            if (!vias_has(comm, (oriel_via)via) || !runs(i))
                 continue;
             ran++;
             parts[i].run(comm, rank, &p, (oriel_via)via);
             CHECK_OK(oriel_barrier(oriel_comm_world(comm), rank));
             if (rank == 0)
-                printf("row variants/%s_%s ok %.2f s\n", parts[i].name,
-                       oriel_via_name((oriel_via)via), oriel_now() - began);
+                printf("row vias/%s_%s ok %.2f s\n", parts[i].name, oriel_via_name((oriel_via)via),
+                       oriel_now() - began);
             fflush(stdout);
         }
     }
@@ -378,7 +379,7 @@ static void absent(oriel_comm *comm)
         if (st == ORIEL_OK)
             continue;
         CHECK_IS(ORIEL_ERR_UNSUPPORTED,
-                 ways_sum(comm, oriel_comm_first_rank(comm), 4096, 4096, 1, (oriel_via)via, NULL));
+                 vias_sum(comm, oriel_comm_first_rank(comm), 4096, 4096, 1, (oriel_via)via, NULL));
         check_says("via", oriel_via_name((oriel_via)via), NULL);
     }
     CHECK_IS(ORIEL_ERR_INVALID, oriel_via_check(world, (oriel_via)99, ORIEL_F32, ORIEL_SUM));
@@ -431,7 +432,7 @@ static void grids(void)
     CHECK(meet(sms) == 0, "CTAs that fit did not meet");
     CHECK(meet(40 * sms) > 0, "more CTAs than fit met: the limit is not what was thought");
     CHECK(2 * devices->ctas <= 2 * (int)sms, "%d CTAs for each of two ranks", devices->ctas);
-    printf("row variants/grid ok %u multiprocessors, %d CTAs of each rank\n", sms, devices->ctas);
+    printf("row vias/grid ok %u multiprocessors, %d CTAs of each rank\n", sms, devices->ctas);
     CHECK_OK(oriel_comm_destroy(comm));
 }
 
@@ -452,7 +453,7 @@ int main(int argc, char **argv)
     local_ranks = process_argument(argc, argv, 1, 2);
     iterations = process_argument(argc, argv, 2, 1000);
     only = argc > 3 ? argv[3] : NULL;
-    ways_open();
+    vias_open();
     if (only != NULL && strcmp(only, "grid") == 0) {
         grids();
         only = "random";

@@ -1,6 +1,6 @@
-/* Which way the CTAs of a large call go on a GPU, and who does what: reachable(),
+/* The mode of a large call on a GPU, direct or staged, and which CTA does what: reachable(),
  * next_item() and end_items() in src/ops/cuda. Two ranks in two processes; a rank's
- * buffers become reachable at any time, once. Whichever way, every rank does its tile of
+ * buffers become reachable at any time, once. In either mode every rank does its tile of
  * every piece of the call, once. Meetings are those of device.pml, and do not fail here. */
 
 #ifndef CTAS
@@ -28,11 +28,11 @@ bit both;               /* both ranks' buffers become reachable meanwhile, not o
 #define STAGED 2
 
 bit ready[2];
-byte way[2];
+byte mode[2];
 byte taken[2];
 byte done[2];
 byte told[2 * CTAS];    /* the last call that the CTA has come to, from 1 ... */
-byte told_way[2 * CTAS];
+byte told_mode[2 * CTAS];
 byte over[2 * CTAS];    /* ... and the last that it has ended */
 byte ended[2];          /* CTAs of the rank that have, in all calls */
 byte wrote[2 * PIECES]; /* the last call in which the rank did its tile of the piece */
@@ -57,8 +57,8 @@ inline decide()
     :: KEEPS(ONE_THREAD_LOOKS) && KEEPS(ONE_DECIDES_FOR_ALL) ->
        d_step {
            if
-           :: way[me] == OPEN -> way[me] = mine
-           :: else -> mine = way[me]
+           :: mode[me] == OPEN -> mode[me] = mine
+           :: else -> mine = mode[me]
            fi;
            goes = mine
        }
@@ -68,11 +68,11 @@ inline decide()
 
 inline meet()
 {
-    d_step { told_way[ME] = mine; told[ME] = call };
-    atomic { told[PEER] >= call -> goes = (told_way[PEER] == DIRECT -> goes : STAGED) }
+    d_step { told_mode[ME] = mine; told[ME] = call };
+    atomic { told[PEER] >= call -> goes = (told_mode[PEER] == DIRECT -> goes : STAGED) }
 }
 
-inline direct_way()
+inline direct_mode()
 {
     item = cta;
     do
@@ -83,7 +83,7 @@ inline direct_way()
     od
 }
 
-inline staged_way()
+inline staged_mode()
 {
     item = 2 * cta;
     do
@@ -100,7 +100,7 @@ inline count()
 {
     d_step { done[me]++; last = done[me] == (KEEPS(THE_LAST_RESETS) -> CTAS : 1) };
     if
-    :: d_step { last -> taken[me] = 0; done[me] = 0; way[me] = OPEN; last = 0 }
+    :: d_step { last -> taken[me] = 0; done[me] = 0; mode[me] = OPEN; last = 0 }
     :: else
     fi
 }
@@ -138,8 +138,8 @@ proctype cta_of(byte me; byte cta)
         :: else
         fi;
         if
-        :: goes == DIRECT -> direct_way()
-        :: else -> staged_way()
+        :: goes == DIRECT -> direct_mode()
+        :: else -> staged_mode()
         fi;
         if
         :: KEEPS(COUNTED_AFTER_TAKING) -> count()

@@ -1,8 +1,8 @@
-/* The ways of all_reduce when something fails, which revokes the comm:
- *   variants_fail differ        ranks that ask for different ways
- *   variants_fail stuck         a call of NCCL's that does not end
- *   variants_fail killed VIA    a process that dies in the middle, under `oriel run -n 2`
- * ORIEL_FABRIC=nccl has the ways that need NCCL, see variants.c. */
+/* The vias of all_reduce when something fails, which revokes the comm:
+ *   vias_fail differ        ranks that ask for different vias
+ *   vias_fail stuck         a call of NCCL's that does not end
+ *   vias_fail killed VIA    a process that dies in the middle, under `oriel run -n 2`
+ * ORIEL_FABRIC=nccl has the vias that need NCCL, see vias.c. */
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
@@ -16,11 +16,12 @@
 #include "support/gpu/gpu.h"
 #include "support/ranks.h"
 #include "support/values.h"
-#include "support/gpu/ways.h"
+#include "support/gpu/vias.h"
 
 /* ---- ranks that differ ---------------------------------------------------------------------- */
 
-/* What rank 0 alone asks for. Who asks for NCCL may be in its kernel when the comm is revoked. */
+/* What rank 0 alone asks for. A rank that asks for NCCL may be in its kernel when the comm is
+ * revoked. */
 static oriel_via odd_via;
 
 static void differ_body(oriel_comm *comm, int rank, void *arg)
@@ -40,8 +41,8 @@ static void differ_body(oriel_comm *comm, int rank, void *arg)
     gpu_put(at, host, count * 4);
     CHECK_OK(oriel_barrier(oriel_comm_world(comm), rank));
     began = oriel_now();
-    /* Who comes late may find the comm revoked. */
-    st = ways_sum(comm, rank, at, at, count, rank == 0 ? odd_via : ORIEL_VIA_AUTO, stream);
+    /* A rank that comes late may find the comm revoked. */
+    st = vias_sum(comm, rank, at, at, count, rank == 0 ? odd_via : ORIEL_VIA_AUTO, stream);
     CHECK_CU(oriel_cu->stream_sync(stream));
     while (oriel_comm_check(comm) == ORIEL_OK && oriel_now() - began < 8.0)
         oriel_sys_now->poll(NULL, 0, 1);
@@ -52,8 +53,8 @@ static void differ_body(oriel_comm *comm, int rank, void *arg)
     CHECK(st != ORIEL_OK || values_unpoisoned(host, count, ORIEL_F32) < 0,
           "rank %d: the result is not poisoned", rank);
     if (rank == 0)
-        printf("row variants/differ_%s ok %.2f s: %s\n", oriel_via_name(odd_via),
-               oriel_now() - began, oriel_last_error());
+        printf("row vias/differ_%s ok %.2f s: %s\n", oriel_via_name(odd_via), oriel_now() - began,
+               oriel_last_error());
     free(host);
 }
 
@@ -63,7 +64,7 @@ static void differ(void)
         oriel_comm *comm = gpu_comm_alone(2, 10.0);
 
         odd_via = (oriel_via)via;
-        if (ways_has(comm, odd_via)) {
+        if (vias_has(comm, odd_via)) {
             ranks_run(comm, differ_body, NULL);
             oriel_comm_abandon(comm);
         } else {
@@ -89,13 +90,13 @@ static void stuck_body(oriel_comm *comm, int rank, void *arg)
     gpu_enter();
     stream = gpu_stream();
     at = gpu_alloc(sizeof host);
-    delay = ways_delay();
+    delay = vias_delay();
     gpu_put(at, host, sizeof host);
     CHECK_OK(oriel_barrier(oriel_comm_world(comm), rank));
     began = oriel_now();
     if (rank == 0)
-        ways_delay_launch(delay, 3000000000ull, comm->devices->nccl->streams[0].stream);
-    CHECK_OK(ways_sum(comm, rank, at, at, COUNT, ORIEL_VIA_NCCL, stream));
+        vias_delay_launch(delay, 3000000000ull, comm->devices->nccl->streams[0].stream);
+    CHECK_OK(vias_sum(comm, rank, at, at, COUNT, ORIEL_VIA_NCCL, stream));
     CHECK_CU(oriel_cu->stream_sync(stream));
     CHECK_IS(ORIEL_ERR_REVOKED, oriel_comm_check(comm));
     check_says("all_reduce via nccl", "did not end within 1.0 s", NULL);
@@ -103,7 +104,7 @@ static void stuck_body(oriel_comm *comm, int rank, void *arg)
     CHECK(values_unpoisoned(host, COUNT, ORIEL_F32) < 0, "rank %d: it is not poisoned", rank);
     CHECK(oriel_now() - began < 6.0, "it took %.1f s", oriel_now() - began);
     if (rank == 0)
-        printf("row variants/stuck ok %.2f s: %s\n", oriel_now() - began, oriel_last_error());
+        printf("row vias/stuck ok %.2f s: %s\n", oriel_now() - began, oriel_last_error());
 }
 
 static void stuck(void)
@@ -134,12 +135,12 @@ static void killed(oriel_via via)
     at = gpu_alloc(2 * count * 4);
     memset(host, 0, count * 4);
     gpu_put(at, host, count * 4);
-    CHECK(ways_has(comm, via), "%s", oriel_last_error());
-    CHECK_OK(ways_sum(comm, rank, at, at + count * 4, count, via, stream));
+    CHECK(vias_has(comm, via), "%s", oriel_last_error());
+    CHECK_OK(vias_sum(comm, rank, at, at + count * 4, count, via, stream));
     CHECK_CU(oriel_cu->stream_sync(stream));
     CHECK_OK(oriel_comm_barrier(comm));
     for (int i = 0;
-         i < 200 && ways_sum(comm, rank, at, at + count * 4, count, via, stream) == ORIEL_OK; i++) {
+         i < 200 && vias_sum(comm, rank, at, at + count * 4, count, via, stream) == ORIEL_OK; i++) {
         if (i == 100 && oriel_comm_process(comm) == 1)
             kill(getpid(), SIGKILL);
     }
@@ -151,7 +152,7 @@ static void killed(oriel_via via)
           oriel_now() - began);
     CHECK_IS(ORIEL_ERR_REVOKED, oriel_comm_check(comm));
     check_says("process 1", NULL);
-    printf("row variants/killed_%s ok %.2f s: %s\n", oriel_via_name(via), oriel_now() - began,
+    printf("row vias/killed_%s ok %.2f s: %s\n", oriel_via_name(via), oriel_now() - began,
            oriel_last_error());
     fflush(stdout);
     if (ended == CU_OK)
@@ -171,7 +172,7 @@ static oriel_via via_named(const char *name)
 
     while (via < ORIEL_VIA_COUNT && strcmp(name, oriel_via_name((oriel_via)via)) != 0)
         via++;
-    CHECK(via < ORIEL_VIA_COUNT, "there is no way %s", name);
+    CHECK(via < ORIEL_VIA_COUNT, "there is no via %s", name);
     return (oriel_via)via;
 }
 
@@ -179,7 +180,7 @@ int main(int argc, char **argv)
 {
     const char *part = argc > 1 ? argv[1] : "";
 
-    ways_open();
+    vias_open();
     if (strcmp(part, "differ") == 0)
         differ();
     else if (strcmp(part, "stuck") == 0)

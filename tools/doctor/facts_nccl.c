@@ -1,5 +1,5 @@
-#define _GNU_SOURCE
-#include "fabric/nccl/facts.h"
+/* NCCL's half of facts.h. */
+#include "doctor/facts.h"
 
 #include <dlfcn.h>
 #include <link.h>
@@ -11,8 +11,8 @@
 
 /* Looks for "+cuda13.0" in what is mapped of one library. */
 struct search {
-    const void *base;
-    int cuda;
+    const void *base; /* where the library was loaded */
+    int cuda;         /* what it was built for: 1300; 0: not found */
 };
 
 static int search_library(struct dl_phdr_info *info, size_t size, void *arg)

@@ -1,8 +1,8 @@
-/* EXPERIMENTAL, may change or go: further ways of an all-reduce on GPUs, for
+/* EXPERIMENTAL, may change or go: further vias of an all-reduce on GPUs, for
  * oriel_all_reduce_via_on. The two with an NCCL window and oriel's kernels have run with ranks that
  * share one H200, on no two GPUs; those of multicast on no hardware. */
-#ifndef ORIEL_WAYS_H
-#define ORIEL_WAYS_H
+#ifndef ORIEL_VIAS_H
+#define ORIEL_VIAS_H
 
 #include <oriel/oriel.h>
 

@@ -1,4 +1,4 @@
-"""all_reduce by every way that is to be had, in jit: jax_variants.py [RUNS]. The fabric decides
+"""all_reduce by every via that is to be had, in jit: jax_vias.py [RUNS]. The fabric decides
 which those are (ORIEL_FABRIC); XLA may capture all but NCCL's own call in graphs."""
 
 import sys
@@ -16,11 +16,11 @@ DTYPES = ("float32", "float16", "bfloat16", "int8", "uint8", "int32", "uint32", 
 
 def available():
     """Those that work; a sentence for each of the others."""
-    ways = oriel.all_reduce_ways()
-    for via, missing in ways.items():
+    vias = oriel.all_reduce_vias()
+    for via, missing in vias.items():
         assert missing is None or f"all_reduce via {via}: " in missing, missing
         print(f"{via}: {missing or 'to be had'}", flush=True)
-    return [via for via, missing in ways.items() if missing is None]
+    return [via for via, missing in vias.items() if missing is None]
 
 
 def check_values(mesh, via, rng):

@@ -1,0 +1,422 @@
+"""Which calls belong together: how each call of a program is named, and what is compared when
+calls meet. docs/protocol.md says why.
+
+A lowering rule notes on its custom call where the person made it. When JAX has lowered the whole
+module, `_seal` gives every call its name and the digest of all: only then is known what the module
+holds, and JAX copies what it lowered once and uses twice."""
+
+import contextlib
+import functools
+import hashlib
+import inspect
+import sys
+import threading
+from typing import NamedTuple
+
+import numpy as np
+from jax.interpreters import mlir
+
+from oriel import _compat, _lib
+from oriel._calls import order as _order
+
+ir = mlir.ir
+
+_NOTES = (
+    "oriel.place",
+    _order.TAG,
+    "oriel.world",
+    "oriel.platform",
+)  # on a custom call until it is sealed
+_CONFIG = "mhlo.backend_config"
+_TRANSPOSED = " (transposed)"  # at the end of a place or a tag
+_TOLD = ("reduce", "root", "pairs")  # attributes that messages show, as src/ffi/ffi.h says
+_MOST_OPEN = 8  # modules that are being lowered at a time; of more, JAX gave the oldest up
+_MOST_LETTERS = 480  # of a call's description: as many as src/core/world/names.h keeps
+
+
+# ---- how a call is made ----------------------------------------------------------
+
+
+class Made(NamedTuple):
+    """How a person made a call: a parameter of its primitive."""
+
+    place: str  # "module:line", and what JAX derived from the call there
+    tag: str | None = None  # of world calls alone, as the two below
+    effect: bool = False
+    ordered: bool = False
+
+    def derived(self, how):
+        """The call that JAX derives from this one."""
+        tag = self.tag and f"{self.tag} ({how})"
+        return self._replace(place=f"{self.place} ({how})", tag=tag)
+
+
+class _Present(threading.local):
+    made = None  # the call that is being made or derived
+    bound = 0  # how often it has been so far
+    world = False  # that is being lowered is one over the world
+    tokens = None  # of its ordered calls so far
+    modules = ()  # that hold calls, and are not sealed
+
+
+_present = _Present()
+
+
+def present():
+    return _present.made or Made(_place("?"))
+
+
+def bound():
+    """The call, for what is bound now: the arrays of a pytree have tags of their own."""
+    made, before = present(), _present.bound
+    _present.bound += 1
+    return made._replace(tag=f"{made.tag}[{before}]") if made.tag and before else made
+
+
+def _place(name):
+    """The module and the line that called oriel. No path: processes may have different ones. Where
+    JAX itself traces oriel's function, there is no line but that from which it happened to be
+    traced, which differs between processes: then the function's name."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        module = frame.f_globals.get("__name__", "?")
+        if module in _compat.TRACES:
+            break
+        if module.partition(".")[0] not in ("oriel", "jax"):
+            return f"{module}:{frame.f_lineno}"
+        frame = frame.f_back
+    return f"oriel.{name}"
+
+
+@contextlib.contextmanager
+def making(made):
+    """What is bound within belongs to this call."""
+    before = _present.made, _present.bound
+    _present.made, _present.bound = made, 0
+    try:
+        yield
+    finally:
+        _present.made, _present.bound = before
+
+
+def operation(function):
+    """Makes a public function one that takes `tag`, `effect` and `ordered` besides."""
+
+    @functools.wraps(function)
+    def call(*args, tag=None, effect=False, ordered=False, **keywords):
+        if _present.made is not None:  # a part of another operation
+            return function(*args, **keywords)
+        if tag is not None and not (isinstance(tag, str) and tag):
+            raise TypeError(f"oriel.{function.__name__}: tag must be a text, got {tag!r}")
+        with making(Made(_place(function.__name__), tag, bool(effect), bool(ordered))):
+            return function(*args, **keywords)
+
+    own = inspect.signature(function)
+    more = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default)
+        for name, default in (("tag", None), ("effect", False), ("ordered", False))
+    ]
+    every = [*own.parameters.values(), *more]  # sorted: keywords without a name come last
+    call.__signature__ = own.replace(parameters=sorted(every, key=lambda p: p.kind))
+    return call
+
+
+def check(name, made, axes):
+    if axes is None or made.tag is None and not made.effect and not made.ordered:
+        return
+    given = "tag" if made.tag is not None else "effect" if made.effect else "ordered"
+    raise ValueError(
+        f"oriel.{name}: {given} is for calls over the whole world; with axis_name={axes!r} calls "
+        "belong together by their place in the program"
+    )
+
+
+# ---- the rules of a primitive ------------------------------------------------------
+
+
+def remade(rule, how=None):
+    """A rule that binds what it derives from a call."""
+
+    @functools.wraps(rule)
+    def run(*args, made, **params):
+        with making(made.derived(how) if how else made):
+            return rule(*args, **params)
+
+    return run
+
+
+def with_effects(abstract_eval):
+    @functools.wraps(abstract_eval)
+    def run(*avals, made, **params):
+        result, effects = abstract_eval(*avals, **params)
+        return result, effects | _compat.world_effects(made.effect, made.ordered)
+
+    return run
+
+
+def lowered(rule):
+    """A lowering rule, whose custom call `note` describes and `ordered` orders."""
+
+    @functools.wraps(rule)
+    def run(ctx, *operands, made, **params):
+        _present.world, _present.tokens = params["axes"] is None, ctx.tokens_in
+        with making(made):
+            results = rule(ctx, *operands, **params)
+        if made.ordered:
+            ctx.set_tokens_out(_present.tokens)
+        return results
+
+    return run
+
+
+@contextlib.contextmanager
+def ordered(ctx, operands, aliases):
+    """Puts the token of ordered calls before the operands and the results of a custom call."""
+    if not present().ordered:
+        yield ctx, operands, aliases, 0
+        return
+    token = _compat.abstract_token
+    aliases = {i + 1: j + 1 for i, j in (aliases or {}).items()}
+    avals = {"avals_in": [token, *ctx.avals_in], "avals_out": [token, *ctx.avals_out]}
+    before = _compat.world_token(_present.tokens)
+    yield ctx.replace(**avals), [before, *operands], aliases, 1
+
+
+def without_token(results):
+    if not present().ordered:
+        return results
+    token, *results = results
+    _present.tokens = _compat.with_world_token(_present.tokens, token)
+    return results
+
+
+# ---- while a module is lowered ---------------------------------------------------
+
+
+def note(ctx):
+    """The attributes that tell `_seal` of a call, for its lowering rule to put on it."""
+    module = ctx.module_context.module
+    if all(known is not module for known in _present.modules):
+        _present.modules = (*_present.modules, module)
+    _compat.call_when_lowered(_seal_lowered)
+    made = present()
+    platform = ctx.module_context.platforms[0]
+    values = (made.place, made.tag or "", "world" if _present.world else "", platform)
+    return {name: ir.StringAttr.get(value) for name, value in zip(_NOTES, values)}
+
+
+def _seal_lowered():
+    """JAX has lowered a module, or failed to: called by the thread that did. It may be one that
+    JAX ran while it lowered another, which is not whole yet."""
+    whole = [module for module in _present.modules if _is_whole(module)]
+    rest = [module for module in _present.modules if module not in whole]
+    _present.modules = tuple(rest[-_MOST_OPEN:])
+    for module in whole:
+        with module.context, ir.Location.unknown():
+            _seal(module)
+
+
+def _is_whole(module):
+    """The return of its main function is the last thing that JAX writes."""
+    for operation in module.body.operations:
+        operation = operation.operation
+        if operation.name == "func.func" and _order.text_of(operation, "sym_name") == "main":
+            block = operation.regions[0].blocks[0]
+            last = len(block.operations) - 1
+            return last >= 0 and block.operations[last].operation.name == "func.return"
+    return False
+
+
+class _Call:
+    """A custom call of oriel's in a module that has been lowered."""
+
+    def __init__(self, operation):
+        self.operation = operation
+        notes = operation.attributes
+        self.place, self.tag, world, self.platform = (
+            ir.StringAttr(notes[name]).value for name in _NOTES
+        )
+        self.world = bool(world)
+        self.ordinal = 0  # among the calls of its place
+
+    @property
+    def name(self):
+        """As messages have it."""
+        return f"{self.place}#{self.ordinal + 1}" if self.ordinal else self.place
+
+    def shape(self):
+        """What it is called with, in full: for the digest."""
+        operation = self.operation
+        types = [str(value.type) for value in (*operation.operands, *operation.results)]
+        target = _order.text_of(operation, "call_target_name")
+        name = "" if self.tag else self.name  # calls with one tag may be at any place
+        return "\0".join((name, target, str(operation.attributes[_CONFIG]), *types))
+
+    def words(self):
+        """The same in short: for messages."""
+        target = _order.text_of(self.operation, "call_target_name")
+        types = ", ".join(_short(value.type) for value in self.operation.operands)
+        given = _order.entries_of(ir.DictAttr(self.operation.attributes[_CONFIG]))
+        more = [f" {name} {_short(given[name])}" for name in _TOLD if name in given]
+        return f"{target.removeprefix('oriel_')}{''.join(more)} of {types} at {self.name}"
+
+
+def _short(kind):
+    return str(kind).removeprefix("tensor<").removesuffix(">").removesuffix(" : i64")
+
+
+def _seal(module):
+    """Names every call of a module: no two of them alike, and on all processes the same."""
+    calls = _find_calls(module)
+    counts = {}
+    for call in calls:
+        call.ordinal = counts.get(call.place, 0)
+        counts[call.place] = call.ordinal + 1
+    module_name = _order.text_of(module.operation, "sym_name")
+    over_axes = [call for call in calls if not call.world]
+    program = sorted(call.shape() for call in over_axes)
+    said = "; ".join(call.words() for call in over_axes)
+    for call in over_axes:
+        named = _number("axes", module_name, call.name)
+        told = f"{call.name}\n{module_name} calls {said}"
+        _write(call, named, _number(*program), told)
+    for call in calls:
+        if call.world:
+            tag = ("tag", call.tag) if call.tag else ("place", call.name)
+            called = f" (tag {call.tag!r})" if call.tag else ""
+            told = f"{call.name}{called}\n{module_name} calls over the world {call.words()}"
+            _write(call, _number("world", *tag), _number(call.shape()), told)
+    _check_tags([call for call in calls if call.world and call.tag])
+    if all(call.platform == "cpu" for call in calls):  # on GPUs the stream is the order
+        _order.order(module, ir.SymbolTable(module.operation))
+    for operation in _order.calls_of(module):
+        for name in _NOTES:
+            del operation.attributes[name]
+
+
+def _number(*words):
+    """The same on all processes, as hash() would not be."""
+    digest = hashlib.sha256("\0".join(words).encode()).digest()
+    return int.from_bytes(digest[:8], "little") >> 1
+
+
+def _write(call, named, program, told):
+    text = told.encode(errors="replace")
+    if len(text) > _MOST_LETTERS:  # what was cut off shows in a number
+        end = f"... ({program:016x})".encode()
+        text = text[: _MOST_LETTERS - len(end)] + end
+    _configure(call.operation, name=named, program=program, told=letters(text))
+    _lib.load().oriel_ffi_lowered(named)
+
+
+def _configure(operation, **numbers):
+    """Adds attributes that src/ffi reads."""
+    entries = _order.entries_of(ir.DictAttr(operation.attributes[_CONFIG]))
+    entries |= {name: mlir.ir_attribute(as_attribute(v)) for name, v in numbers.items()}
+    operation.attributes[_CONFIG] = ir.DictAttr.get(entries)
+
+
+def as_attribute(value):
+    """Whole numbers as src/ffi takes them."""
+    array = np.ascontiguousarray(value, np.int64)
+    return array.ravel() if array.size != 1 or np.ndim(value) else np.int64(value)
+
+
+def letters(text):
+    """Bytes, eight in each number."""
+    text += b"\0" * (-len(text) % 8)
+    return [int.from_bytes(text[i : i + 8], "little", signed=True) for i in range(0, len(text), 8)]
+
+
+# ---- the calls of a module ---------------------------------------------------------
+
+
+def _find_calls(module):
+    """All calls that run, in the order of the program. A function that holds some and is called
+    several times becomes several functions first: XLA would make them by copying, and nothing
+    would tell the copies of a call apart."""
+    functions = _Functions(module)
+    calls = []
+    for name in list(functions.roots):
+        functions.visit(name, calls)
+    return calls
+
+
+class _Functions:
+    def __init__(self, module):
+        self._table = ir.SymbolTable(module.operation)
+        self._found = {}  # name -> the calls of oriel and of functions in it, in their order
+        self._visited = set()
+        for operation in module.body.operations:
+            if operation.operation.name == "func.func":
+                self._look(operation.operation)
+        called = {callee for found in self._found.values() for _, callee in found if callee}
+        self.roots = [name for name in self._found if name not in called]
+        self._holders = set()
+        for name in self._found:
+            self._holds(name, set())
+
+    def _look(self, function):
+        name = _order.text_of(function, "sym_name")
+        found = self._found[name] = []
+
+        def see(operation):
+            if operation.name == "func.call":
+                callee = ir.FlatSymbolRefAttr(operation.attributes["callee"]).value
+                found.append((operation, callee))
+            elif operation.name == "stablehlo.custom_call" and _NOTES[0] in operation.attributes:
+                found.append((operation, None))
+            return ir.WalkResult.ADVANCE
+
+        function.walk(see, ir.WalkOrder.PRE_ORDER)
+        return name
+
+    def _holds(self, name, above):
+        """Whether a function or one that it calls has a call of oriel's."""
+        if name not in self._holders and name not in above:
+            found = self._found.get(name, ())
+            if any(callee is None or self._holds(callee, above | {name}) for _, callee in found):
+                self._holders.add(name)
+        return name in self._holders
+
+    def visit(self, name, calls):
+        self._visited.add(name)
+        for operation, callee in self._found[name]:
+            if callee is None:
+                calls.append(_Call(operation))
+            elif callee in self._holders:
+                if callee in self._visited:
+                    callee = self._copy(callee)
+                    operation.attributes["callee"] = ir.FlatSymbolRefAttr.get(callee)
+                self.visit(callee, calls)
+
+    def _copy(self, name):
+        original = self._table[name]
+        copy = original.operation.clone(ir.InsertionPoint(original))
+        self._table.insert(copy)  # under a name of its own
+        copied = self._look(copy.operation)
+        self._holders.add(copied)
+        return copied
+
+
+# ---- tags that a program uses more than once ------------------------------------------
+
+
+def _check_tags(calls):
+    """The order of calls with one tag must be that of the program, and plain to see."""
+    last = {}
+    for call in calls:
+        before = last.get(call.tag)
+        if before is not None and call.tag.endswith(_TRANSPOSED):
+            raise ValueError(
+                f"oriel: calls with one tag are transposed in this program, from the last to the "
+                f"first, which other programs need not do: give them tags of their own "
+                f"({call.words()})"
+            )
+        if before is not None and before.block != call.operation.block:
+            raise ValueError(
+                f"oriel: tag {call.tag!r} names several calls of one program, of which one is "
+                f"inside a function, loop or branch and another is not: nothing says which is "
+                f"first. Give them tags of their own ({call.words()})"
+            )
+        last[call.tag] = call.operation

@@ -1,0 +1,230 @@
+/* Call sites as XLA makes them, and what their calls are counted by. */
+#include <pthread.h>
+#include <sched.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "core/world/comm.h"
+#include "ffi/ffi.h"
+#include "ffi/site.h"
+#include "support/check.h"
+#include "support/ranks.h"
+
+enum { RANKS = 2 };
+
+static oriel_comm *comm;
+static oriel_calls calls; /* of the world */
+static uint64_t world;    /* its number */
+
+static int set_up(void **state)
+{
+    (void)state;
+    comm = ranks_comm(RANKS, 10.0, NULL);
+    world = 1;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    oriel_calls_free(&calls);
+    CHECK_OK(oriel_comm_destroy(comm));
+    return 0;
+}
+
+static oriel_site *make(uint64_t name)
+{
+    static const int64_t ranks[RANKS] = {0, 1};
+    site_attrs attrs = {.kind = ORIEL_KIND_BARRIER,
+                        .name = (int64_t)name,
+                        .world = RANKS,
+                        .group_size = RANKS,
+                        .num_ranks = RANKS,
+                        .ranks = ranks};
+    oriel_site *site = NULL;
+
+    CHECK_OK(oriel_site_create(&attrs, &site));
+    return site;
+}
+
+/* As lowered: one call, and one site that XLA makes of it. */
+static oriel_site *compile(uint64_t name)
+{
+    oriel_ffi_lowered(name);
+    return make(name);
+}
+
+static oriel_status arrive(oriel_site *site, int rank, int64_t run, uint64_t *count_p)
+{
+    site_member *member;
+
+    CHECK_OK(
+        oriel_site_add_member(site, rank, world, &calls, oriel_comm_world(comm), rank, &member));
+    return oriel_site_arrive(site, member, run, count_p);
+}
+
+static void check_count(oriel_site *site, int rank, int64_t run, uint64_t expected)
+{
+    uint64_t count = UINT64_MAX;
+
+    CHECK_OK(arrive(site, rank, run, &count));
+    assert_int_equal(count, expected);
+}
+
+/* A function compiled for two shapes, then anew. */
+static void programs_share_the_count_of_a_call(void **state)
+{
+    oriel_site *sites[] = {compile(11), compile(11), compile(11)};
+
+    (void)state;
+    check_count(sites[0], 0, 500, 0);
+    check_count(sites[1], 0, 900, 1);
+    check_count(sites[0], 0, 501, 2);
+    check_count(sites[0], 0, 501, 3); /* a loop */
+    check_count(sites[0], 1, 500, 0); /* each rank counts for itself */
+    oriel_site_destroy(sites[0]);
+    check_count(sites[2], 0, 500, 4);
+    oriel_site_destroy(sites[1]);
+    oriel_site_destroy(sites[2]);
+}
+
+/* Programs of a factory have the same run ids. */
+static void programs_of_one_name_are_no_copies(void **state)
+{
+    oriel_site *sites[] = {compile(12), compile(12)};
+
+    (void)state;
+    check_count(sites[0], 0, 7, 0);
+    check_count(sites[1], 0, 7, 1);
+    oriel_site_destroy(sites[0]);
+    oriel_site_destroy(sites[1]);
+}
+
+static void a_copied_call_is_refused(void **state)
+{
+    oriel_site *original = compile(13);
+    oriel_site *copy = make(13);
+    uint64_t count;
+
+    (void)state;
+    check_count(original, 0, 7, 0);
+    assert_int_equal(arrive(copy, 0, 7, &count), ORIEL_ERR_INVALID);
+    assert_non_null(strstr(oriel_last_error(), "XLA has copied the call"));
+    oriel_site_destroy(original);
+    oriel_site_destroy(copy);
+}
+
+static void a_run_that_comes_late_is_refused(void **state)
+{
+    oriel_site *site = compile(14);
+    uint64_t count;
+
+    (void)state;
+    check_count(site, 0, 0xffffffff, 0);
+    check_count(site, 0, 0x100000000, 1); /* 32 bits go round */
+    assert_int_equal(arrive(site, 0, 0xfffffffe, &count), ORIEL_ERR_INVALID);
+    assert_non_null(strstr(oriel_last_error(), "several threads launch one jitted function"));
+    check_count(site, 1, 0xfffffffe, 0); /* another rank's runs are its own */
+    oriel_site_destroy(site);
+}
+
+/* Launches one run after the other from two threads, and lets them arrive at the same time. */
+enum { PAIRS = 200000, SPINS = 2000 };
+
+typedef struct race {
+    oriel_site *site;
+    site_member *member;
+    _Atomic int pair, done;
+    uint64_t count[2];
+    oriel_status st[2];
+} race;
+
+/* Spins, so that both arrive at once; but the other thread may need the core. */
+static void wait_for(_Atomic int *word, int value)
+{
+    for (int i = 0; atomic_load(word) != value; i++) {
+        if (i > SPINS)
+            sched_yield();
+    }
+}
+
+static void *arrive_second(void *arg)
+{
+    race *both = arg;
+
+    for (int pair = 1; pair <= PAIRS; pair++) {
+        wait_for(&both->pair, pair);
+        both->st[1] = oriel_site_arrive(both->site, both->member, 2 * pair + 1, &both->count[1]);
+        atomic_store(&both->done, pair);
+    }
+    return NULL;
+}
+
+static void threads_never_change_places_unseen(void **state)
+{
+    race both = {.site = compile(16)};
+    pthread_t thread;
+    int unseen = 0;
+
+    (void)state;
+    CHECK_OK(oriel_site_add_member(both.site, 0, world, &calls, oriel_comm_world(comm), 0,
+                                   &both.member));
+    assert_int_equal(pthread_create(&thread, NULL, arrive_second, &both), 0);
+    for (int pair = 1; pair <= PAIRS; pair++) {
+        atomic_store(&both.pair, pair);
+        for (volatile int i = 0; i < pair % 64; i++) /* the other thread is on its way */
+            ;
+        both.st[0] = oriel_site_arrive(both.site, both.member, 2 * pair, &both.count[0]);
+        wait_for(&both.done, pair);
+        unseen += both.st[0] == ORIEL_OK && both.st[1] == ORIEL_OK && both.count[0] > both.count[1];
+    }
+    pthread_join(thread, NULL);
+    assert_int_equal(unseen, 0);
+    oriel_site_destroy(both.site);
+}
+
+static void a_world_counts_from_zero(void **state)
+{
+    oriel_site *site = compile(15);
+
+    (void)state;
+    check_count(site, 0, 1, 0);
+    check_count(site, 0, 2, 1);
+    oriel_calls_free(&calls);
+    world++;
+    check_count(site, 0, 3, 0);
+    oriel_site_destroy(site);
+}
+
+static void a_call_needs_a_name(void **state)
+{
+    static const int64_t ranks[] = {0};
+    site_attrs attrs = {
+        .kind = ORIEL_KIND_BARRIER, .world = 1, .group_size = 1, .num_ranks = 1, .ranks = ranks};
+    oriel_site *site = NULL;
+
+    (void)state;
+    assert_int_equal(oriel_site_create(&attrs, &site), ORIEL_ERR_INVALID);
+    assert_non_null(strstr(oriel_last_error(), "a call of oriel has no name"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(programs_share_the_count_of_a_call),
+        cmocka_unit_test(programs_of_one_name_are_no_copies),
+        cmocka_unit_test(a_copied_call_is_refused),
+        cmocka_unit_test(a_run_that_comes_late_is_refused),
+        cmocka_unit_test(threads_never_change_places_unseen),
+        cmocka_unit_test(a_world_counts_from_zero),
+        cmocka_unit_test(a_call_needs_a_name),
+    };
+
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
