@@ -190,14 +190,17 @@ def test_interrupted_without_a_store():
 @pytest.mark.parametrize("mode", ["local", "global"])
 def test_interrupted_in_finalize(mode):
     with Store() as store:
-        first = store.start(0, 2, "finalize", mode)
-        second = store.start(1, 2, "finalize", mode, stdin=subprocess.PIPE)
+        first, second = (
+            store.start(p, 2, "finalize", mode, stdin=subprocess.PIPE) for p in range(2)
+        )
         second.wait_for_line("process 0 waits")
         since = first.interrupt()
-        ((mine,), _) = first.ended()
+        first.wait_for_text("REPORT")
         second.child.stdin.close()
-        # JAX ends a process whose coordinator, process 0, is gone.
-        ((others,), _) = second.ended(0 if mode == "local" else None)
+        second.wait_for_text("REPORT")
+        # Process 0 lives until then: JAX ends a process whose coordinator is gone.
+        first.child.stdin.close()
+        ((mine,), _), ((others,), _) = first.ended(), second.ended()
         assert mine["kind"] == "KeyboardInterrupt"
         assert mine["at"] - since < ENDS_WITHIN * job.slowness()
         assert re.search(r"process 0 \(pid \d+\): interrupted \(Ctrl-C\)", others["text"])

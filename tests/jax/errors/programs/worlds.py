@@ -109,11 +109,12 @@ def finalize():
     check(make_step())
     if oriel.process_id() == 0:
         assert not attempt(oriel.finalize)
+        sys.stdin.read()  # until process 1 has heard of it
         return
     while _lib.load().oriel_comm_leaving(_world.current().comm) == 0:
         time.sleep(0.001)
     print("process 0 waits", flush=True)
-    sys.stdin.read()  # until the test has interrupted it
+    sys.stdin.read()  # until process 0 has been interrupted
     assert not attempt(check, make_step())
 
 
