@@ -81,12 +81,17 @@ static void bench_size(const setting *s)
     for (int k = 0; oriel_reduce_kernels_get(k) != NULL; k++) {
         job j = {.kernels = oriel_reduce_kernels_get(k)};
 
-        printf("%-6s %-10s %8s %8s %8s %8s\n", j.kernels->name, "", "sum", "prod", "min", "max");
+        printf("%-6s %-10s", j.kernels->name, "");
+        for (int op = 0; op < ORIEL_REDOP_COUNT; op++)
+            printf(" %8s", oriel_redop_name((oriel_redop)op));
+        printf("\n");
         for (int d = 0; d < ORIEL_DTYPE_COUNT; d++) {
             j.dtype = (oriel_dtype)d;
             printf("%-6s %-10s", j.kernels->name, oriel_dtype_name(j.dtype));
             for (int op = 0; op < ORIEL_REDOP_COUNT; op++) {
                 j.op = (oriel_redop)op;
+                if (!oriel_reduce_supported(j.dtype, j.op))
+                    continue;
                 printf(" %8.1f", job_measure(&j, s));
             }
             printf("\n");

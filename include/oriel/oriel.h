@@ -71,7 +71,10 @@ typedef enum oriel_redop {
     ORIEL_PROD = 1,
     ORIEL_MIN = 2,
     ORIEL_MAX = 3,
-    ORIEL_REDOP_COUNT = 4
+    ORIEL_AND = 4, /* these three: bit by bit, of integers; of bool, logically */
+    ORIEL_OR = 5,
+    ORIEL_XOR = 6,
+    ORIEL_REDOP_COUNT = 7
 } oriel_redop;
 
 typedef struct oriel_comm oriel_comm;

@@ -19,7 +19,8 @@ def all_reduce(x, axis_name=None, op="sum", *, via=None, memory_space=None):
 
     Inside jax.shard_map it is lax.psum (op="sum"), lax.pmean ("mean"), lax.pmax
     ("max") or lax.pmin ("min") with another engine; "prod" has no counterpart in
-    lax. `axis_name` is a name or a tuple of names, axes of vmap among them.
+    lax, nor have "and", "or" and "xor", which are jnp.bitwise_and and so on: of
+    integers and booleans. `axis_name` is a name or a tuple of names, axes of vmap among them.
     Derivatives exist where lax has them: of sum and mean. The elements are
     combined in group order, so every rank and every run gets the same bits;
     f16, bf16 and f8 accumulate in f32. Booleans are summed and multiplied as

@@ -39,7 +39,8 @@ def _gather_leaf(x, axes, axis, tiled):
 @_calls.operation
 def reduce_scatter(x, axis_name=None, scatter_dimension=0, tiled=False, op="sum"):
     """The reduction of every device's `x`, of which each device keeps its part:
-    lax.psum_scatter (op="sum"); "mean", "prod", "min" and "max" besides.
+    lax.psum_scatter (op="sum"); "mean", "prod", "min", "max", "and", "or" and "xor"
+    besides.
 
     `scatter_dimension` has one entry for each device and vanishes or, where
     `tiled`, is divided among them. Elements are combined as all_reduce does and

@@ -7,12 +7,13 @@ from jax import lax
 
 from oriel import _primitive
 
-CODES = {"sum": 0, "prod": 1, "min": 2, "max": 3}  # oriel_redop
+CODES = {"sum": 0, "prod": 1, "min": 2, "max": 3, "and": 4, "or": 5, "xor": 6}  # oriel_redop
+_BITWISE = {"and": lax.reduce_and, "or": lax.reduce_or, "xor": lax.reduce_xor}
 
 
 def check_op(op):
     if op not in CODES:
-        raise ValueError(f"op must be one of sum, prod, min, max, mean; got {op!r}")
+        raise ValueError(f"op must be one of {', '.join(CODES)}, mean; got {op!r}")
 
 
 def mean_of(total, axes):
@@ -23,6 +24,11 @@ def mean_of(total, axes):
 def check_array(operation, leaf, op):
     """The array to reduce: booleans are summed and multiplied as int32."""
     _primitive.check_array(operation, leaf)
+    if op in _BITWISE and jax.typeof(leaf).dtype.kind not in "biu":
+        raise TypeError(
+            f"{operation}: {op!r} combines the bits of integers and booleans, and this array has "
+            f"dtype {jax.typeof(leaf).dtype}"
+        )
     if jax.typeof(leaf).dtype == bool and op in ("sum", "prod"):
         return lax.convert_element_type(leaf, np.int32)
     return leaf
@@ -39,6 +45,8 @@ def over_dims(x, dims, op):
     if op == "prod":
         return jnp.prod(x, dims, dtype=x.dtype)
     dims = tuple(d % x.ndim for d in dims)
+    if op in _BITWISE:
+        return _BITWISE[op](x, dims)
     return lax.reduce_max(x, dims) if op == "max" else lax.reduce_min(x, dims)
 
 
@@ -48,4 +56,6 @@ def over_batch(x, dim, size, op):
         return over_dims(x, (dim,), op)
     if op == "sum":
         return x * np.array(size, x.dtype)
+    if op == "xor" and size % 2 == 0:
+        return jnp.zeros_like(x)
     return lax.integer_pow(x, size) if op == "prod" else x

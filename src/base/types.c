@@ -22,10 +22,8 @@ const unsigned char oriel_dtype_shifts[ORIEL_DTYPE_COUNT] = {
 };
 
 static const char *const redops[ORIEL_REDOP_COUNT] = {
-    [ORIEL_SUM] = "sum",
-    [ORIEL_PROD] = "prod",
-    [ORIEL_MIN] = "min",
-    [ORIEL_MAX] = "max",
+    [ORIEL_SUM] = "sum", [ORIEL_PROD] = "prod", [ORIEL_MIN] = "min", [ORIEL_MAX] = "max",
+    [ORIEL_AND] = "and", [ORIEL_OR] = "or",     [ORIEL_XOR] = "xor",
 };
 
 static const char *const vias[ORIEL_VIA_COUNT] = {

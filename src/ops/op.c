@@ -151,8 +151,8 @@ oriel_status oriel_op_check_on(const oriel_group *group, int rank, const oriel_o
     if (op->kind == ORIEL_KIND_RAGGED_ALL_TO_ALL)
         return oriel_ragged_check(op, group->n);
     if (oriel_op_reduces(op) && !oriel_reduce_supported(op->dtype, op->redop))
-        return oriel_fail(ORIEL_ERR_INVALID, "redop is %d, which is none for %s", (int)op->redop,
-                          oriel_dtype_name(op->dtype));
+        return oriel_fail(ORIEL_ERR_INVALID, "redop is %d (%s), which is none for %s",
+                          (int)op->redop, oriel_redop_name(op->redop), oriel_dtype_name(op->dtype));
     if (op->kind == ORIEL_KIND_BROADCAST && (op->root < 0 || op->root >= group->n))
         return oriel_fail(ORIEL_ERR_INVALID, "root is %d in a group of %d", op->root, group->n);
     if (op->kind == ORIEL_KIND_PERMUTE)

@@ -222,6 +222,7 @@ void family_open(family_flight *f, oriel_group *group, int rank, const family_ca
                          .n = group->n,
                          .index = oriel_group_index(group, rank),
                          .call = *call};
+    f->call.op = values_op(call->dtype, call->op);
     if (call->kind == ORIEL_KIND_PERMUTE)
         f->num_pairs = make_pairs(call, f->n, f->pairs);
     if (call->kind == ORIEL_KIND_RAGGED_ALL_TO_ALL)

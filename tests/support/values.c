@@ -52,8 +52,10 @@ static struct number number_of(size_t i, oriel_dtype dtype, oriel_redop op, int 
     struct number v;
 
     if (dtype == ORIEL_BOOL)
-        return (struct number){
-            (int64_t)(op == ORIEL_SUM || op == ORIEL_MAX ? h % 8 == 0 : h % 8 != 0), 0};
+        return (struct number){(int64_t)(op == ORIEL_SUM || op == ORIEL_MAX || op >= ORIEL_OR
+                                             ? h % 8 == 0
+                                             : h % 8 != 0),
+                               0};
     if (op == ORIEL_PROD) {
         int64_t size = (i + (size_t)id) % 4 == 0 ? 2 : 1;
         int turned = is_complex(dtype) && (h & 2);
@@ -70,6 +72,11 @@ static struct number number_of(size_t i, oriel_dtype dtype, oriel_redop op, int 
     return v;
 }
 
+oriel_redop values_op(oriel_dtype dtype, oriel_redop op)
+{
+    return op >= ORIEL_AND && dtype > ORIEL_U64 ? (oriel_redop)(op - ORIEL_AND) : op;
+}
+
 static int less(struct number a, struct number b)
 {
     return a.re != b.re ? a.re < b.re : a.im < b.im;
@@ -77,6 +84,12 @@ static int less(struct number a, struct number b)
 
 static struct number combine(struct number a, struct number b, oriel_dtype dtype, oriel_redop op)
 {
+    if (op == ORIEL_AND)
+        return (struct number){a.re & b.re, 0};
+    if (op == ORIEL_OR)
+        return (struct number){a.re | b.re, 0};
+    if (op == ORIEL_XOR)
+        return (struct number){a.re ^ b.re, 0};
     if (dtype == ORIEL_BOOL) {
         int any = op == ORIEL_SUM || op == ORIEL_MAX;
         return (struct number){any ? a.re | b.re : a.re & b.re, 0};

@@ -6,6 +6,8 @@
 
 #include "oriel/oriel.h"
 
+/* `op`, or one that floats have in its place. */
+oriel_redop values_op(oriel_dtype dtype, oriel_redop op);
 /* What member `id` sends. */
 void values_fill(void *out, size_t count, oriel_dtype dtype, oriel_redop op, int id, unsigned seed);
 /* The same for operations that only move bytes. */

@@ -261,11 +261,11 @@ static oriel_status find_function(cu_module module, const char *name, cu_functio
     return st == ORIEL_OK ? st : oriel_fail_in(st, "%s", name);
 }
 
-/* The type whose kernel gives the same bits: sums and products of signed integers are those of
+/* The type whose kernel gives the same bits: all but the order of signed integers is that of
  * unsigned ones, and complex sums those of their parts. */
 static const char *kernel_type(oriel_dtype dtype, oriel_redop op)
 {
-    int wraps = op == ORIEL_SUM || op == ORIEL_PROD;
+    int wraps = op != ORIEL_MIN && op != ORIEL_MAX;
 
     switch (dtype) {
     case ORIEL_S8:
@@ -301,11 +301,13 @@ static oriel_status find_reduction(const cu_module *modules, enum device_family 
     char name[64];
     int complex = dtype == ORIEL_C64 || dtype == ORIEL_C128;
 
+    if (op >= ORIEL_AND && dtype > ORIEL_U64) /* oriel_reduce_supported */
+        return ORIEL_OK;
     if (family < DEVICE_LARGE && complex && op != ORIEL_SUM)
         return ORIEL_OK;
     if (family == DEVICE_WIDE && !is_wide(dtype, op))
         return ORIEL_OK;
-    if (dtype == ORIEL_BOOL)
+    if (dtype == ORIEL_BOOL && op < ORIEL_AND)
         verb = op == ORIEL_SUM || op == ORIEL_MAX ? "or" : "and";
     snprintf(name, sizeof name, "oriel_%s_%s_%s", families[family], type, verb);
     return find_function(modules[part_of(type)], name, f_p);

@@ -29,7 +29,7 @@ static int nccl_terms_of(oriel_dtype dtype, oriel_redop redop, struct nccl_terms
                                                        [ORIEL_MAX] = NCCL_MAX};
     int complex = dtype == ORIEL_C64 || dtype == ORIEL_C128;
 
-    if (dtypes[dtype] < 0 || (complex && redop != ORIEL_SUM))
+    if (redop >= ORIEL_AND || dtypes[dtype] < 0 || (complex && redop != ORIEL_SUM))
         return 0;
     *terms_p =
         (struct nccl_terms){.dtype = dtypes[dtype], .op = ops[redop], .parts = complex ? 2 : 1};

@@ -61,6 +61,26 @@ INTEGER_TYPE(s64, int64_t)
         return (type)((wide)a * (wide)b);                                                          \
     }
 
+/* Of bits too the signed types have those of the unsigned ones. */
+#define BITWISE_TYPE(T, type)                                                                      \
+    ELEMENT type T##_and(type a, type b)                                                           \
+    {                                                                                              \
+        return (type)(a & b);                                                                      \
+    }                                                                                              \
+    ELEMENT type T##_or(type a, type b)                                                            \
+    {                                                                                              \
+        return (type)(a | b);                                                                      \
+    }                                                                                              \
+    ELEMENT type T##_xor(type a, type b)                                                           \
+    {                                                                                              \
+        return (type)(a ^ b);                                                                      \
+    }
+
+BITWISE_TYPE(u8, uint8_t)
+BITWISE_TYPE(u16, uint16_t)
+BITWISE_TYPE(u32, uint32_t)
+BITWISE_TYPE(u64, uint64_t)
+
 WRAPPING_TYPE(u8, uint8_t, uint32_t)
 WRAPPING_TYPE(u16, uint16_t, uint32_t)
 WRAPPING_TYPE(u32, uint32_t, uint32_t)
@@ -76,6 +96,11 @@ ELEMENT uint8_t bool_or(uint8_t a, uint8_t b)
 ELEMENT uint8_t bool_and(uint8_t a, uint8_t b)
 {
     return (a != 0) & (b != 0);
+}
+
+ELEMENT uint8_t bool_xor(uint8_t a, uint8_t b)
+{
+    return (a != 0) ^ (b != 0);
 }
 
 /* ---- f32 and f64 --------------------------------------------------------- */

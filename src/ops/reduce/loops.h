@@ -50,12 +50,22 @@
     PAIR(T, pair_min, A##_min)                                                                     \
     PAIR(T, pair_max, A##_max)
 
-PAIR(u8, pair_or, bool_or)
-PAIR(u8, pair_and, bool_and)
+#define BITS(T)                                                                                    \
+    PAIR(T, pair_and, T##_and)                                                                     \
+    PAIR(T, pair_or, T##_or)                                                                       \
+    PAIR(T, pair_xor, T##_xor)
+
+PAIR(u8, pair_any, bool_or)
+PAIR(u8, pair_all, bool_and)
+PAIR(u8, pair_odd, bool_xor)
 PAIRS(u8, u8)
 PAIRS(u16, u16)
 PAIRS(u32, u32)
 PAIRS(u64, u64)
+BITS(u8)
+BITS(u16)
+BITS(u32)
+BITS(u64)
 PAIR(s8, pair_min, s8_min)
 PAIR(s8, pair_max, s8_max)
 PAIR(s16, pair_min, s16_min)
@@ -147,25 +157,38 @@ CONVERT(f8e5m2)
 
 /* ---- the table ----------------------------------------------------------- */
 
-#define OPS(sum, prod, min, max)                                                                   \
+#define PAIRS_OF(T)                                                                                \
     {                                                                                              \
-        [ORIEL_SUM] = sum, [ORIEL_PROD] = prod, [ORIEL_MIN] = min, [ORIEL_MAX] = max               \
+        [ORIEL_SUM] = T##_pair_sum, [ORIEL_PROD] = T##_pair_prod, [ORIEL_MIN] = T##_pair_min,      \
+        [ORIEL_MAX] = T##_pair_max                                                                 \
     }
-#define PAIRS_OF(T) OPS(T##_pair_sum, T##_pair_prod, T##_pair_min, T##_pair_max)
+/* Of integers: U is the unsigned type of the size of T. */
+#define INTEGERS_OF(T, U)                                                                          \
+    {                                                                                              \
+        [ORIEL_SUM] = U##_pair_sum, [ORIEL_PROD] = U##_pair_prod, [ORIEL_MIN] = T##_pair_min,      \
+        [ORIEL_MAX] = T##_pair_max, [ORIEL_AND] = U##_pair_and, [ORIEL_OR] = U##_pair_or,          \
+        [ORIEL_XOR] = U##_pair_xor                                                                 \
+    }
 
 const oriel_reduce_kernels TABLE = {
     .name = TABLE_NAME,
     .pair =
         {
-            [ORIEL_BOOL] = OPS(u8_pair_or, u8_pair_and, u8_pair_and, u8_pair_or),
-            [ORIEL_S8] = OPS(u8_pair_sum, u8_pair_prod, s8_pair_min, s8_pair_max),
-            [ORIEL_S16] = OPS(u16_pair_sum, u16_pair_prod, s16_pair_min, s16_pair_max),
-            [ORIEL_S32] = OPS(u32_pair_sum, u32_pair_prod, s32_pair_min, s32_pair_max),
-            [ORIEL_S64] = OPS(u64_pair_sum, u64_pair_prod, s64_pair_min, s64_pair_max),
-            [ORIEL_U8] = PAIRS_OF(u8),
-            [ORIEL_U16] = PAIRS_OF(u16),
-            [ORIEL_U32] = PAIRS_OF(u32),
-            [ORIEL_U64] = PAIRS_OF(u64),
+            [ORIEL_BOOL] = {[ORIEL_SUM] = u8_pair_any,
+                            [ORIEL_PROD] = u8_pair_all,
+                            [ORIEL_MIN] = u8_pair_all,
+                            [ORIEL_MAX] = u8_pair_any,
+                            [ORIEL_AND] = u8_pair_all,
+                            [ORIEL_OR] = u8_pair_any,
+                            [ORIEL_XOR] = u8_pair_odd},
+            [ORIEL_S8] = INTEGERS_OF(s8, u8),
+            [ORIEL_S16] = INTEGERS_OF(s16, u16),
+            [ORIEL_S32] = INTEGERS_OF(s32, u32),
+            [ORIEL_S64] = INTEGERS_OF(s64, u64),
+            [ORIEL_U8] = INTEGERS_OF(u8, u8),
+            [ORIEL_U16] = INTEGERS_OF(u16, u16),
+            [ORIEL_U32] = INTEGERS_OF(u32, u32),
+            [ORIEL_U64] = INTEGERS_OF(u64, u64),
             [ORIEL_BF16] = PAIRS_OF(bf16),
             [ORIEL_F32] = PAIRS_OF(f32),
             [ORIEL_F64] = PAIRS_OF(f64),

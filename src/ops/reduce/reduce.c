@@ -179,7 +179,9 @@ void oriel_reduce(void *dst, const void *const *src, int n, size_t count, oriel_
 
 int oriel_reduce_supported(oriel_dtype dtype, oriel_redop redop)
 {
-    return (unsigned)dtype < ORIEL_DTYPE_COUNT && (unsigned)redop < ORIEL_REDOP_COUNT;
+    if ((unsigned)dtype >= ORIEL_DTYPE_COUNT || (unsigned)redop >= ORIEL_REDOP_COUNT)
+        return 0;
+    return redop < ORIEL_AND || dtype <= ORIEL_U64; /* floats have no bits to combine */
 }
 
 /* ---- poison -------------------------------------------------------------- */

@@ -220,7 +220,7 @@ static void reductions(oriel_comm *comm, int rank, struct arena *a)
                 struct test t = {.kind = seed % 3 == 2 ? ORIEL_KIND_REDUCE_SCATTER
                                                        : ORIEL_KIND_ALL_REDUCE,
                                  .dtype = (oriel_dtype)d,
-                                 .op = (oriel_redop)op,
+                                 .op = values_op((oriel_dtype)d, (oriel_redop)op),
                                  .count = bytes[s] / oriel_dtype_size((oriel_dtype)d) + seed % 2,
                                  .shift = seed % 5 == 0,
                                  .in_place = seed % 4 == 1};

@@ -161,7 +161,7 @@ static void run_absent(oriel_comm *comm, int rank, struct place *p, oriel_via vi
 static void draw_and_run(oriel_comm *comm, int rank, struct place *p, oriel_via via,
                          oriel_dtype dtype, oriel_redop redop)
 {
-    for (int large = 0; large < 2; large++) {
+    for (int large = 0; large < 2 && values_op(dtype, redop) == redop; large++) {
         struct draw d = draw(via, dtype, redop, large);
 
         if (oriel_via_check(oriel_comm_world(comm), via, dtype, redop) == ORIEL_OK)

@@ -232,9 +232,18 @@ static inline number integer_op(oriel_dtype dtype, oriel_redop op, number a, num
 {
     int less = is_signed(dtype) ? (int64_t)a.u < (int64_t)b.u : a.u < b.u;
 
+    if (dtype == ORIEL_BOOL && op == ORIEL_XOR)
+        return (number){.u = !a.u != !b.u};
     if (dtype == ORIEL_BOOL)
-        return (number){.u = op == ORIEL_SUM || op == ORIEL_MAX ? (a.u || b.u) : (a.u && b.u)};
+        return (number){.u = op == ORIEL_SUM || op == ORIEL_MAX || op == ORIEL_OR ? (a.u || b.u)
+                                                                                  : (a.u && b.u)};
     switch (op) {
+    case ORIEL_AND:
+        return (number){.u = a.u & b.u};
+    case ORIEL_OR:
+        return (number){.u = a.u | b.u};
+    case ORIEL_XOR:
+        return (number){.u = a.u ^ b.u};
     case ORIEL_SUM:
         return (number){.u = a.u + b.u};
     case ORIEL_PROD:

@@ -177,7 +177,7 @@ static void test_zeros_have_an_order(void **state)
 static void test_nan_wins_and_is_one(void **state)
 {
     (void)state;
-    for (int op = 0; op < ORIEL_REDOP_COUNT; op++) {
+    for (int op = 0; op < ORIEL_AND; op++) {
         CASE(ORIEL_F32, (oriel_redop)op, 2, 0x3f800000, 0xffc00123, 0x7fc00000);
         CASE(ORIEL_F32, (oriel_redop)op, 2, 0x7f800001, 0xff800000, 0x7fc00000);
         CASE(ORIEL_F32, (oriel_redop)op, 3, 0x7fc00001, 0xffc00002, 0x7f800000, 0x7fc00000);

@@ -36,6 +36,11 @@
     BOTH(T##_prod, T, A##_prod)                                                                    \
     BOTH(T##_min, T, A##_min)                                                                      \
     BOTH(T##_max, T, A##_max)
+#define INTEGERS_OF(T)                                                                             \
+    ALL_OF(T, T)                                                                                   \
+    BOTH(T##_and, T, T##_and)                                                                      \
+    BOTH(T##_or, T, T##_or)                                                                        \
+    BOTH(T##_xor, T, T##_xor)
 #define ORDER_OF(T)                                                                                \
     BOTH(T##_min, T, T##_min)                                                                      \
     BOTH(T##_max, T, T##_max)
@@ -114,15 +119,16 @@ WIDE(f32_sum)
 #elif PART == 1
 BOTH(bool_or, u8, bool_or)
 BOTH(bool_and, u8, bool_and)
-ALL_OF(u8, u8)
+BOTH(bool_xor, u8, bool_xor)
+INTEGERS_OF(u8)
 ORDER_OF(s8)
 #elif PART == 2
-ALL_OF(u16, u16)
+INTEGERS_OF(u16)
 ORDER_OF(s16)
-ALL_OF(u32, u32)
+INTEGERS_OF(u32)
 ORDER_OF(s32)
 #elif PART == 3
-ALL_OF(u64, u64)
+INTEGERS_OF(u64)
 ORDER_OF(s64)
 ALL_OF(f64, f64)
 WIDE(f64_sum)
