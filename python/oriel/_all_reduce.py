@@ -1,5 +1,7 @@
 """all_reduce as a JAX primitive: types, derivatives, vmap, and the custom call."""
 
+import functools
+
 import jax
 from jax import lax
 
@@ -20,7 +22,9 @@ def all_reduce(x, axis_name=None, op="sum", *, via=None, memory_space=None):
     Inside jax.shard_map it is lax.psum (op="sum"), lax.pmean ("mean"), lax.pmax
     ("max") or lax.pmin ("min") with another engine; "prod" has no counterpart in
     lax, nor have "and", "or" and "xor", which are jnp.bitwise_and and so on: of
-    integers and booleans. `axis_name` is a name or a tuple of names, axes of vmap among them.
+    integers and booleans. "minloc" and "maxloc" give a pair in the place of each
+    array: the minimum or maximum, and the index along the axes, as int32, of the
+    first device that has it. `axis_name` is a name or a tuple of names, axes of vmap among them.
     Derivatives exist where lax has them: of sum and mean. The elements are
     combined in group order, so every rank and every run gets the same bits;
     f16, bf16 and f8 accumulate in f32. Booleans are summed and multiplied as
@@ -42,6 +46,11 @@ def all_reduce(x, axis_name=None, op="sum", *, via=None, memory_space=None):
     if op == "mean":
         total = all_reduce(x, axis_name, "sum", via=via, memory_space=memory_space)
         return _reduction.mean_of(total, axis_name)
+    if op in _reduction.PLACES:
+        reduce = functools.partial(
+            all_reduce, axis_name=axis_name, via=via, memory_space=memory_space
+        )
+        return jax.tree.map(lambda leaf: _reduction.with_place(leaf, axis_name, op, reduce), x)
     _reduction.check_op(op)
     how = _check_via(via), _check_space(memory_space)
     if axis_name is None:

@@ -11,9 +11,22 @@ CODES = {"sum": 0, "prod": 1, "min": 2, "max": 3, "and": 4, "or": 5, "xor": 6}  
 _BITWISE = {"and": lax.reduce_and, "or": lax.reduce_or, "xor": lax.reduce_xor}
 
 
+PLACES = {"minloc": "min", "maxloc": "max"}
+
+
 def check_op(op):
     if op not in CODES:
-        raise ValueError(f"op must be one of {', '.join(CODES)}, mean; got {op!r}")
+        raise ValueError(f"op must be one of {', '.join((*CODES, *PLACES))}, mean; got {op!r}")
+
+
+def with_place(x, axes, op, reduce):
+    """(minimum or maximum, index of the first that has it)."""
+    if any(isinstance(axis, int) for axis in _primitive.list_axes(axes)):
+        raise ValueError(f"all_reduce: {op!r} is over axes of devices; got axis_name={axes!r}")
+    best = reduce(x, op=PLACES[op])
+    found = (x == best) | ((x != x) & (best != best))
+    index = _primitive.axis_index(axes)
+    return best, reduce(jnp.where(found, index, _primitive.size_of(axes)), op="min")
 
 
 def mean_of(total, axes):

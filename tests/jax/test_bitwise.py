@@ -70,3 +70,32 @@ def test_floats_are_refused(op):
     for function in (oriel.all_reduce, oriel.reduce_scatter):
         with pytest.raises(TypeError, match=f"'{op}' combines the bits of integers and booleans"):
             over(make_mesh(), lambda v: function(v, "x", op=op))(np.ones((8, 8), np.float32))
+
+
+@pytest.mark.parametrize("op", ["minloc", "maxloc"])
+def test_who_has_it(op):
+    find, best = {"minloc": (np.argmin, np.min), "maxloc": (np.argmax, np.max)}[op]
+    rng = np.random.default_rng(5)
+    floats = rng.choice(np.array([-1, -0.0, 0, 3, np.nan, np.inf], np.float32), (8, 1001))
+    tree = {"floats": floats, "whole": rng.integers(-3, 3, (8, 7, 5)).astype(np.int16)}
+
+    def function(v):
+        return oriel.all_reduce(v, "x", op)
+
+    got = over(make_mesh(), function)(tree)
+    for name, parts in tree.items():
+        values, places = map(np.asarray, got[name])
+        assert values.dtype == parts.dtype and places.dtype == np.int32
+        np.testing.assert_array_equal(values[0], best(parts, 0))
+        np.testing.assert_array_equal(places[0], find(parts, 0))
+    mesh = make_mesh((4, 2), ("x", "y"))
+    both = over(
+        mesh,
+        lambda v: oriel.all_reduce(v, ("x", "y"), op)[1],
+        P(("x", "y")),
+        P(("x", "y")),
+        check_vma=False,
+    )
+    np.testing.assert_array_equal(np.asarray(both(floats))[3], find(floats, 0))
+    with pytest.raises(ValueError, match="axes of devices"):
+        over(mesh, lambda v: oriel.all_reduce(v, 0, op)[0])(floats)

@@ -18,7 +18,8 @@ def call(*arguments, **more):
 @pytest.mark.parametrize("op", ["median", "SUM", "", None, max, 0])
 def test_op(op):
     with pytest.raises(
-        ValueError, match="op must be one of sum, prod, min, max, and, or, xor, mean; got"
+        ValueError,
+        match="op must be one of sum, prod, min, max, and, or, xor, minloc, maxloc, mean; got",
     ):
         call(1.0, "x", op)
 

@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <math.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -125,6 +126,95 @@ static void test_edges(void **state)
         assert_int_equal(oriel_comm_destroy(direct), ORIEL_OK);
         assert_int_equal(oriel_comm_destroy(small), ORIEL_OK);
         assert_int_equal(oriel_comm_destroy(odd), ORIEL_OK);
+    }
+}
+
+/* ---- who has it --------------------------------------------------------------------------- */
+
+/* The same in plain loops, over elements that are drawn from a few, NaN and both zeros among
+ * them. */
+static void places_of_floats(oriel_comm *comm, int rank, void *arg)
+{
+    static const float few[] = {-1.0f, -0.0f, 0.0f, 2.5f, NAN, INFINITY, 7.0f, 7.0f};
+    enum { COUNT = 5003 };
+    static _Thread_local float all[8][COUNT], best[COUNT];
+    static _Thread_local int32_t loc[COUNT];
+    int n = comm->size;
+
+    for (int op = ORIEL_MIN; op <= ORIEL_MAX; op++) {
+        for (int r = 0; r < n; r++) {
+            for (size_t i = 0; i < COUNT; i++)
+                all[r][i] = few[values_mix(i + COUNT * (size_t)op, (uint64_t)r) % 8];
+        }
+        CHECK_OK(oriel_all_reduce_loc(oriel_comm_world(comm), rank, all[rank], best, loc, COUNT,
+                                      ORIEL_F32, (oriel_redop)op));
+        for (size_t i = 0; i < COUNT; i++) {
+            int first = 0;
+
+            for (int r = 1; r < n; r++) {
+                float a = all[r][i];
+                float b = all[first][i];
+                int wins = op == ORIEL_MIN ? a < b : a > b;
+
+                if (!isnan(b) && (wins || isnan(a)))
+                    first = r;
+            }
+            CHECK(loc[i] == first && (best[i] == all[first][i] || isnan(all[first][i])),
+                  "element %zu: %g at %d, not at %d", i, (double)best[i], loc[i], first);
+        }
+    }
+    (void)arg;
+}
+
+/* Bytes other than 0 and 1 are true. */
+static void places_of_others(oriel_comm *comm, int rank, void *arg)
+{
+    const unsigned char flags[] = {(unsigned char)(rank == 0 ? 0 : rank + 1), 0, 1};
+    const double parts[] = {1.0, -(double)rank};
+    unsigned char best[3];
+    double first[2];
+    int32_t loc[3];
+
+    (void)arg;
+    CHECK_OK(oriel_all_reduce_loc(oriel_comm_world(comm), rank, flags, best, loc, 3, ORIEL_BOOL,
+                                  ORIEL_MAX));
+    CHECK(loc[0] == (comm->size > 1) && loc[1] == 0 && loc[2] == 0, "%d %d %d", loc[0], loc[1],
+          loc[2]);
+    CHECK_OK(oriel_all_reduce_loc(oriel_comm_world(comm), rank, parts, first, loc, 1, ORIEL_C128,
+                                  ORIEL_MIN));
+    CHECK(loc[0] == comm->size - 1, "%d", loc[0]);
+}
+
+static void bad_places(oriel_comm *comm, int rank, void *arg)
+{
+    oriel_group *world = oriel_comm_world(comm);
+    float x = 1, y;
+    int32_t loc;
+
+    (void)arg;
+    CHECK_IS(ORIEL_ERR_INVALID,
+             oriel_all_reduce_loc(world, rank, &x, &y, &loc, 1, ORIEL_F32, ORIEL_SUM));
+    check_says("sum", NULL);
+    CHECK_IS(ORIEL_ERR_INVALID,
+             oriel_all_reduce_loc(world, rank, &x, &y, NULL, 1, ORIEL_F32, ORIEL_MIN));
+    check_says("loc", NULL);
+    CHECK_IS(ORIEL_ERR_INVALID,
+             oriel_all_reduce_loc(world, rank, &x, &x, &loc, 1, ORIEL_F32, ORIEL_MIN));
+    check_says("send is recv", NULL);
+    CHECK_IS(ORIEL_ERR_INVALID,
+             oriel_all_reduce_loc(NULL, rank, &x, &y, &loc, 1, ORIEL_F32, ORIEL_MIN));
+}
+
+static void test_places(void **state)
+{
+    (void)state;
+    for (int n = 1; n <= 5; n += 2) {
+        oriel_comm *comm = ranks_comm(n, patience_s, "ORIEL_DIRECT", n == 3 ? "0" : "1", NULL);
+
+        ranks_run(comm, places_of_floats, NULL);
+        ranks_run(comm, places_of_others, NULL);
+        ranks_run(comm, bad_places, NULL);
+        assert_int_equal(oriel_comm_destroy(comm), ORIEL_OK);
     }
 }
 
@@ -315,10 +405,11 @@ static void test_many(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_all_pairs),       cmocka_unit_test(test_all_pairs_staged),
-        cmocka_unit_test(test_edges),           cmocka_unit_test(test_misaligned),
-        cmocka_unit_test(test_nothing),         cmocka_unit_test(test_same_bits),
-        cmocka_unit_test(test_same_bits_eager), cmocka_unit_test(test_many),
+        cmocka_unit_test(test_all_pairs),  cmocka_unit_test(test_all_pairs_staged),
+        cmocka_unit_test(test_edges),      cmocka_unit_test(test_places),
+        cmocka_unit_test(test_misaligned), cmocka_unit_test(test_nothing),
+        cmocka_unit_test(test_same_bits),  cmocka_unit_test(test_same_bits_eager),
+        cmocka_unit_test(test_many),
     };
 
     if (argc > 1)
