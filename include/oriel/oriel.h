@@ -192,10 +192,10 @@ ORIEL_API oriel_status oriel_window_find(oriel_comm *comm, const void *addr,
  * process that holds it: `rank` is the caller's own rank in the world, `root` and
  * `pairs` are positions in the group. `n` below is the group's size and `i` the
  * position of `rank`. Calls on one group match in the order in which each rank
- * makes them. Every call but broadcast and permute returns once all members have
- * come, and succeeds on all of them or on none. Those two may return as soon as the
- * rank's own part is done: a member that does not come is reported to those that need
- * it, and to everybody else in the next call. Buffers may not overlap except as said
+ * makes them. Every call returns once all members have come, and succeeds on all of
+ * them or on none, but broadcast, permute, gather, scatter, reduce and scan. Those may
+ * return as soon as the rank's own part is done: a member that does not come is reported to those
+ * that need it, and to everybody else in the next call. Buffers may not overlap except as said
  * under "in place". On failure `recv` is poisoned (NaN, signed minimum, unsigned
  * maximum, false).
  *
@@ -241,6 +241,23 @@ ORIEL_API oriel_status oriel_permute(oriel_group *group, int rank, const void *s
                                      int num_pairs);
 /* Returns once all members have come. */
 ORIEL_API oriel_status oriel_barrier(oriel_group *group, int rank);
+
+/* At member `root` `recv` gets n * count elements, member j's `send` at j * count. That of the
+ * others is not touched and may be NULL. In place at the root: send == recv + root * count
+ * elements. */
+ORIEL_API oriel_status oriel_gather(oriel_group *group, int rank, const void *send, void *recv,
+                                    size_t count, oriel_dtype dtype, int root);
+/* `recv` gets the i-th `count` elements of `send` of member `root`, which has n * count and is the
+ * only one that is read. In place at the root: recv == send + root * count elements. */
+ORIEL_API oriel_status oriel_scatter(oriel_group *group, int rank, const void *send, void *recv,
+                                     size_t count, oriel_dtype dtype, int root);
+/* As oriel_all_reduce, but only `root` gets the result; `recv` of the others is not touched and
+ * may be NULL. In place: send == recv. */
+ORIEL_API oriel_status oriel_reduce(oriel_group *group, int rank, const void *send, void *recv,
+                                    size_t count, oriel_dtype dtype, oriel_redop redop, int root);
+/* `recv` gets the reduction of `send` of members 0 to i. In place: send == recv. */
+ORIEL_API oriel_status oriel_scan(oriel_group *group, int rank, const void *send, void *recv,
+                                  size_t count, oriel_dtype dtype, oriel_redop redop);
 
 /* Which rows go where: four arrays of n * slices entries, of which j * slices
  * onwards concern member j. Slice k of `send` is send_sizes[k] rows from
@@ -291,6 +308,18 @@ ORIEL_API oriel_status oriel_ragged_all_to_all_start(oriel_group *group, int ran
                                                      void *recv, oriel_dtype dtype,
                                                      const oriel_ragged *ragged,
                                                      oriel_request **request_p);
+ORIEL_API oriel_status oriel_gather_start(oriel_group *group, int rank, const void *send,
+                                          void *recv, size_t count, oriel_dtype dtype, int root,
+                                          oriel_request **request_p);
+ORIEL_API oriel_status oriel_scatter_start(oriel_group *group, int rank, const void *send,
+                                           void *recv, size_t count, oriel_dtype dtype, int root,
+                                           oriel_request **request_p);
+ORIEL_API oriel_status oriel_reduce_start(oriel_group *group, int rank, const void *send,
+                                          void *recv, size_t count, oriel_dtype dtype,
+                                          oriel_redop redop, int root, oriel_request **request_p);
+ORIEL_API oriel_status oriel_scan_start(oriel_group *group, int rank, const void *send, void *recv,
+                                        size_t count, oriel_dtype dtype, oriel_redop redop,
+                                        oriel_request **request_p);
 /* ORIEL_IN_PROGRESS, or the outcome; the request is freed with the outcome. */
 ORIEL_API oriel_status oriel_request_test(oriel_request *request);
 ORIEL_API oriel_status oriel_request_wait(oriel_request *request);

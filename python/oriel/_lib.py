@@ -37,6 +37,10 @@ OPERATIONS = (
     "permute",
     "barrier",
     "ragged_all_to_all",
+    "gather",
+    "scatter",
+    "reduce",
+    "scan",
     "kernel",
 )
 

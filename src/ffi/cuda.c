@@ -65,8 +65,8 @@ static oriel_status read_call(const xla_frame *frame, cuda_call *call)
     if (call->op.kind == ORIEL_KIND_KERNEL)
         return oriel_xla_kernel(&call->data, call->site, call->member->group, NULL,
                                 &call->op.kernel);
-    return oriel_xla_buffers(&call->data, oriel_group_size(call->member->group), &call->op,
-                             &call->ragged);
+    return oriel_xla_buffers(&call->data, oriel_group_size(call->member->group),
+                             call->member->index, &call->op, &call->ragged);
 }
 
 static oriel_status copy_on(void *to, const void *from, size_t bytes, void *arg)

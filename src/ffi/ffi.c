@@ -71,10 +71,14 @@ static oriel_status read_call(const xla_frame *frame, const oriel_site *site,
     if (op->kind == ORIEL_KIND_KERNEL)
         st = oriel_xla_kernel(&data, site, group, oriel_attached.crew, &op->kernel);
     else
-        st = oriel_xla_buffers(&data, oriel_group_size(group), op, ragged);
+        st = oriel_xla_buffers(&data, oriel_group_size(group), member->index, op, ragged);
     if (st == ORIEL_OK)
         st = oriel_xla_aliases(&data, op->kind, copy_here, NULL);
-    return st == ORIEL_OK ? check(group, member->rank, op) : st;
+    if (st == ORIEL_OK)
+        st = check(group, member->rank, op);
+    if (st == ORIEL_OK)
+        oriel_xla_unwritten(&data, member->index, op);
+    return st;
 }
 
 static oriel_status begin(const xla_frame *frame, oriel_site *site, site_member *member,

@@ -17,7 +17,7 @@
  *   world       size of the comm the program was lowered for
  *   reduce      oriel_redop; 0 if absent
  *   via         oriel_via; 0 if absent
- *   root        position in each group; 0 if absent
+ *   root        position in each group, of broadcast, gather, scatter and reduce; 0 if absent
  *   after       1: the last operand only orders the call; 0 if absent
  *   pairs       i64 array, (source, destination) positions in each group one after
  *               the other; none if absent
@@ -37,6 +37,12 @@
  *   ragged_all_to_all  takes operand, output (which is the same buffer as the
  *                      result), then input_offsets, send_sizes, output_offsets and
  *                      recv_sizes, s64 vectors
+ *   gather, reduce     have a result on all ranks, which is written at the root alone. Elsewhere it
+ *                      has the shape of the operand, whose elements it gets (give them one buffer,
+ *                      and nothing is copied), or of a gather that of the root's: zeros
+ *   scatter            has an operand on all ranks, which is read at the root alone. Elsewhere it
+ *                      has the shape of the result or that of the root's operand
+ * These three and scan work on CPUs alone: on GPUs they fail with a sentence.
  * A token may be the first of the operands and of the results, which orders the call. */
 #ifndef ORIEL_FFI_FFI_H
 #define ORIEL_FFI_FFI_H

@@ -243,10 +243,22 @@ static oriel_status data_buffers(const xla_frame *frame, oriel_op *op)
     return ORIEL_OK;
 }
 
-static oriel_status block_buffers(const xla_frame *frame, int n, oriel_op *op)
+/* Elements of a block, from an operand and a result of so many. Of a buffer that is no part of the
+ * operation the size is that of a block, or as at the root. */
+static int find_count(const oriel_op *op, int n, int index, size_t sent, size_t got,
+                      size_t *count_p)
 {
     size_t parts = oriel_op_scatters(op) ? (size_t)n : 1;
     size_t members = oriel_op_gathers(op) ? (size_t)n : 1;
+    size_t count = oriel_op_reads(op, index) ? sent / parts : got;
+
+    *count_p = count;
+    return (sent == count * parts || (!oriel_op_reads(op, index) && sent == count)) &&
+           (got == count * members || (!oriel_op_writes(op, index) && got == count));
+}
+
+static oriel_status block_buffers(const xla_frame *frame, int n, int index, oriel_op *op)
+{
     oriel_status st = check_numbers(frame, op, 1, 1);
     size_t sent;
     size_t got;
@@ -257,8 +269,7 @@ static oriel_status block_buffers(const xla_frame *frame, int n, oriel_op *op)
         return st;
     sent = elements(frame->args.items[0]);
     got = elements(frame->rets.items[0]);
-    op->count = sent / parts;
-    if (sent != op->count * parts || got != op->count * members)
+    if (!find_count(op, n, index, sent, got, &op->count))
         return oriel_fail(ORIEL_ERR_INVALID,
                           "%s: an operand of %zu and a result of %zu elements for %d members",
                           oriel_kind_name(op->kind), sent, got, n);
@@ -387,13 +398,27 @@ oriel_status oriel_xla_kernel(const xla_frame *frame, const oriel_site *site,
     return ORIEL_OK;
 }
 
-oriel_status oriel_xla_buffers(const xla_frame *frame, int n, oriel_op *op, oriel_ragged *ragged)
+void oriel_xla_unwritten(const xla_frame *frame, int index, const oriel_op *op)
+{
+    size_t bytes;
+
+    if (oriel_op_writes(op, index))
+        return;
+    bytes = elements(frame->rets.items[0]) * oriel_dtype_size(op->dtype);
+    if (elements(frame->args.items[0]) * oriel_dtype_size(op->dtype) != bytes)
+        memset(op->recv, 0, bytes);
+    else if (op->recv != op->send && bytes > 0)
+        memcpy(op->recv, op->send, bytes);
+}
+
+oriel_status oriel_xla_buffers(const xla_frame *frame, int n, int index, oriel_op *op,
+                               oriel_ragged *ragged)
 {
     if (op->kind == ORIEL_KIND_BARRIER)
         return check_numbers(frame, op, frame->args.size, frame->args.size);
     if (op->kind == ORIEL_KIND_RAGGED_ALL_TO_ALL)
         return ragged_buffers(frame, n, op, ragged);
-    return block_buffers(frame, n, op);
+    return block_buffers(frame, n, index, op);
 }
 
 oriel_status oriel_xla_set_site(const xla_frame *frame, int64_t *type_id, oriel_site *site)

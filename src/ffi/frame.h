@@ -17,8 +17,11 @@ oriel_status oriel_xla_ordinal(const xla_frame *frame, int *ordinal_p);
 oriel_status oriel_xla_stream(const xla_frame *frame, void **stream_p);
 /* The frame without what only orders the call: tokens, and the site's last operand. */
 xla_frame oriel_xla_data(const xla_frame *frame, const oriel_site *site);
-/* Fills in what `op` of a group of `n` works on; `ragged` is for what it may point to. */
-oriel_status oriel_xla_buffers(const xla_frame *frame, int n, oriel_op *op, oriel_ragged *ragged);
+/* Fills in what `op` of member `index` of `n` works on; `ragged` is for what it may point to. */
+oriel_status oriel_xla_buffers(const xla_frame *frame, int n, int index, oriel_op *op,
+                               oriel_ragged *ragged);
+/* Fills a result in host memory that the operation does not write: see ffi.h. */
+void oriel_xla_unwritten(const xla_frame *frame, int index, const oriel_op *op);
 /* The same for a kernel. The caller destroys the call. */
 oriel_status oriel_xla_kernel(const xla_frame *frame, const oriel_site *site,
                               const oriel_group *group, oriel_crew *crew,

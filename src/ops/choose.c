@@ -5,8 +5,8 @@
 /* Kinds, as bits. */
 #define KIND(name) (1u << ORIEL_KIND_##name)
 enum {
-    REDUCTIONS = KIND(ALL_REDUCE) | KIND(REDUCE_SCATTER),
-    COPIES = KIND(ALL_GATHER) | KIND(ALL_TO_ALL) | KIND(PERMUTE),
+    REDUCTIONS = KIND(ALL_REDUCE) | KIND(REDUCE_SCATTER) | KIND(REDUCE) | KIND(SCAN),
+    COPIES = KIND(ALL_GATHER) | KIND(ALL_TO_ALL) | KIND(PERMUTE) | KIND(GATHER) | KIND(SCATTER),
     FIXED = REDUCTIONS | COPIES | KIND(BROADCAST) | KIND(BARRIER), /* sizes that all know */
 };
 
@@ -29,7 +29,7 @@ enum { NO_BOUND, ONE_PLACE, ALL_PLACES, IN_BLOCK };
 /* Without a core for each rank every meeting may cost a switch, so the lane takes all that it
  * holds. With one, a payload of this size is better moved by another mode. */
 enum { LANE_MOST = 32 << 10 };
-/* Every member of an all_reduce reads the payloads of all. */
+/* Every member of an all_reduce reads the payloads of all; of a scan half of them do. */
 enum { LANE_READ_MOST = 512 << 10 };
 /* One system call that reads another's memory costs as much as two copies of so much. */
 enum { PULL_FROM = 24 << 10 };
@@ -64,8 +64,8 @@ static const struct row {
      ORIEL_MODE_PULLED, "one copy out of the other's memory beats two"},
     {KIND(ALL_TO_ALL) | KIND(PERMUTE), LANE | READS | CROWDED, 0, PAYLOAD, PULL_CROWDED_FROM, 0,
      NO_BOUND, ORIEL_MODE_PULLED, "one copy out of the other's memory beats two"},
-    {KIND(ALL_REDUCE), LANE, 0, PAYLOADS, LANE_READ_MOST + 1, 0, NO_BOUND, ORIEL_MODE_STAGED,
-     "chunk by chunk: members work on one while the next is on its way"},
+    {KIND(ALL_REDUCE) | KIND(SCAN), LANE, 0, PAYLOADS, LANE_READ_MOST + 1, 0, NO_BOUND,
+     ORIEL_MODE_STAGED, "chunk by chunk: members work on one while the next is on its way"},
     {KIND(PERMUTE), LANE | CROWDED | LARGE, 0, PAYLOAD, 0, 0, ONE_PLACE, ORIEL_MODE_LANE,
      "one meeting; more than one place would be two copies where one does"},
     {FIXED & ~KIND(PERMUTE), LANE | CROWDED, 0, PAYLOAD, 0, 0, ALL_PLACES, ORIEL_MODE_LANE,

@@ -13,15 +13,21 @@ const oriel_op_form oriel_op_forms[ORIEL_KIND_COUNT] = {
     [ORIEL_KIND_ALL_GATHER] = {OP_ONE, OP_EACH, 0},
     [ORIEL_KIND_REDUCE_SCATTER] = {OP_EACH, OP_ONE, 1},
     [ORIEL_KIND_ALL_TO_ALL] = {OP_EACH, OP_EACH, 0},
-    [ORIEL_KIND_BROADCAST] = {OP_ONE, OP_ONE, 0},
+    [ORIEL_KIND_BROADCAST] = {OP_ONE, OP_ONE, 0, OP_ROOT_GIVES},
     [ORIEL_KIND_PERMUTE] = {OP_ONE, OP_ONE, 0},
     [ORIEL_KIND_BARRIER] = {OP_NONE, OP_NONE, 0},
     [ORIEL_KIND_RAGGED_ALL_TO_ALL] = {OP_EACH, OP_EACH, 0},
+    [ORIEL_KIND_GATHER] = {OP_ONE, OP_EACH, 0, OP_ROOT_TAKES},
+    [ORIEL_KIND_SCATTER] = {OP_EACH, OP_ONE, 0, OP_ROOT_GIVES},
+    [ORIEL_KIND_REDUCE] = {OP_ONE, OP_ONE, 1, OP_ROOT_TAKES},
+    [ORIEL_KIND_SCAN] = {OP_ONE, OP_ONE, 1},
     [ORIEL_KIND_KERNEL] = {OP_NONE, OP_NONE, 0},
 };
 
-size_t oriel_op_recv_count(const oriel_op *op, int n)
+size_t oriel_op_recv_count(const oriel_op *op, int n, int index)
 {
+    if (!oriel_op_writes(op, index))
+        return 0;
     if (op->ragged != NULL)
         return op->ragged->recv_rows * op->ragged->row;
     return op->count * oriel_op_times(oriel_op_forms[op->kind].recv, n);
@@ -69,7 +75,8 @@ static oriel_status check_buffers(const oriel_op *op, int n, int index)
     size_t block = oriel_op_block(op);
     size_t sent = block * oriel_op_times(form.send, n);
     size_t received = block * oriel_op_times(form.recv, n);
-    int reads = op->kind != ORIEL_KIND_BROADCAST || index == op->root;
+    int reads = oriel_op_reads(op, index);
+    int writes = oriel_op_writes(op, index);
     /* In place, the block of `send` that stays with this member lies where it
      * belongs in `recv`. */
     uintptr_t send = (uintptr_t)op->send + oriel_op_part(op, index);
@@ -81,9 +88,10 @@ static oriel_status check_buffers(const oriel_op *op, int n, int index)
                           op->count, oriel_dtype_size(op->dtype), n);
     if (op->count == 0)
         return ORIEL_OK;
-    if ((reads && op->send == NULL) || op->recv == NULL)
-        return oriel_fail(ORIEL_ERR_INVALID, "%s is NULL", op->recv == NULL ? "recv" : "send");
-    if (reads && send != recv && overlap(op->send, sent, op->recv, received))
+    if ((reads && op->send == NULL) || (writes && op->recv == NULL))
+        return oriel_fail(ORIEL_ERR_INVALID, "%s is NULL",
+                          writes && op->recv == NULL ? "recv" : "send");
+    if (reads && writes && send != recv && overlap(op->send, sent, op->recv, received))
         return oriel_fail(ORIEL_ERR_INVALID, "send and recv overlap without being in place");
     return ORIEL_OK;
 }
@@ -140,7 +148,7 @@ static oriel_status check_pairs(const oriel_op *op, int n)
     return st;
 }
 
-oriel_status oriel_op_check_on(const oriel_group *group, int rank, const oriel_op *op)
+static oriel_status check(const oriel_group *group, int rank, const oriel_op *op)
 {
     oriel_status st = check_member(group, rank);
 
@@ -153,7 +161,7 @@ oriel_status oriel_op_check_on(const oriel_group *group, int rank, const oriel_o
     if (oriel_op_reduces(op) && !oriel_reduce_supported(op->dtype, op->redop))
         return oriel_fail(ORIEL_ERR_INVALID, "redop is %d (%s), which is none for %s",
                           (int)op->redop, oriel_redop_name(op->redop), oriel_dtype_name(op->dtype));
-    if (op->kind == ORIEL_KIND_BROADCAST && (op->root < 0 || op->root >= group->n))
+    if (oriel_op_forms[op->kind].root != OP_ROOTLESS && (op->root < 0 || op->root >= group->n))
         return oriel_fail(ORIEL_ERR_INVALID, "root is %d in a group of %d", op->root, group->n);
     if (op->kind == ORIEL_KIND_PERMUTE)
         st = check_pairs(op, group->n);
@@ -162,9 +170,19 @@ oriel_status oriel_op_check_on(const oriel_group *group, int rank, const oriel_o
                : st;
 }
 
+oriel_status oriel_op_check_on(const oriel_group *group, int rank, const oriel_op *op)
+{
+    if (op->kind >= ORIEL_KIND_GATHER && op->kind < ORIEL_KIND_KERNEL)
+        return oriel_fail(ORIEL_ERR_UNSUPPORTED,
+                          "%s on a stream: it works on host memory alone; all_gather, "
+                          "reduce_scatter, all_reduce and broadcast work on streams",
+                          oriel_kind_name(op->kind));
+    return check(group, rank, op);
+}
+
 oriel_status oriel_op_check(const oriel_group *group, int rank, const oriel_op *op)
 {
-    oriel_status st = oriel_op_check_on(group, rank, op);
+    oriel_status st = check(group, rank, op);
 
     if (st == ORIEL_OK && group->spans)
         return oriel_fail(ORIEL_ERR_UNSUPPORTED,
@@ -183,7 +201,7 @@ static uint64_t shape_of(const oriel_op *op)
 
     if (op->kind == ORIEL_KIND_ALL_REDUCE)
         return (uint64_t)op->via;
-    if (op->kind == ORIEL_KIND_BROADCAST)
+    if (oriel_op_forms[op->kind].root != OP_ROOTLESS)
         return (uint64_t)op->root;
     if (op->kind == ORIEL_KIND_RAGGED_ALL_TO_ALL)
         return (uint64_t)op->ragged->slices;
@@ -222,13 +240,15 @@ void oriel_op_copy(void *dst, const void *src, size_t len, int stream)
 void oriel_op_take(const oriel_op *op, int n, int index, const void *const *src, size_t at,
                    size_t len)
 {
-    char *recv = (char *)op->recv + at;
     int from = oriel_op_source(op, index);
+    char *recv;
 
-    if (len == 0)
+    if (len == 0 || !oriel_op_writes(op, index))
         return;
+    recv = (char *)op->recv + at;
     if (oriel_op_reduces(op)) {
-        oriel_reduce(recv, src, n, len >> oriel_dtype_shift(op->dtype), op->dtype, op->redop);
+        oriel_reduce_elements(recv, src, oriel_op_needed(op, n, index),
+                              len >> oriel_dtype_shift(op->dtype), op->dtype, op->redop);
         return;
     }
     for (int i = 0; from == OP_EVERYBODY && i < n; i++)

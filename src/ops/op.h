@@ -15,7 +15,7 @@ typedef struct oriel_op {
     void *recv;           /* NULL where nothing is written */
     size_t count;         /* elements of one block, as in the public header */
     oriel_via via;        /* all_reduce on GPUs: ORIEL_VIA_AUTO if that is oriel's plain kernels */
-    int root;             /* broadcast */
+    int root;             /* of what has one: broadcast, gather, scatter, reduce */
     const int *pairs;     /* permute: (source, destination), ... */
     int num_pairs;        /* permute: each is two positions in the group */
     uint64_t call;        /* which call of an XLA program it is: the record's; 0: from C */
@@ -47,8 +47,8 @@ oriel_status oriel_op_check(const oriel_group *group, int rank, const oriel_op *
 /* The same for a call on a stream: there a group may span machines. */
 oriel_status oriel_op_check_on(const oriel_group *group, int rank, const oriel_op *op);
 /* What all members must agree on, but for the mode: choose.h. `shape` is the via of an all_reduce,
- * the root of a broadcast, a hash of a permutation that does not depend on the order of its pairs,
- * the slices of ragged_all_to_all, or the identity of a kernel's call. */
+ * the root where there is one, a hash of a permutation that does not depend on the order of its
+ * pairs, the slices of ragged_all_to_all, or the identity of a kernel's call. */
 void oriel_op_describe(const oriel_group *group, const oriel_op *op, oriel_record *record_p);
 
 /* ---- what follows from the kind ------------------------------------------------------ */
@@ -56,9 +56,13 @@ void oriel_op_describe(const oriel_group *group, const oriel_op *op, oriel_recor
 /* What `send` and `recv` have: nothing, one block, or one for each member. */
 enum op_extent { OP_NONE, OP_ONE, OP_EACH };
 
+/* Whether there is a root, and what it alone does. */
+enum op_root { OP_ROOTLESS, OP_ROOT_GIVES, OP_ROOT_TAKES };
+
 typedef struct oriel_op_form {
     unsigned char send, recv; /* enum op_extent */
     unsigned char reduces;    /* 1: elements are combined */
+    unsigned char root;       /* enum op_root */
 } oriel_op_form;
 
 extern const oriel_op_form oriel_op_forms[ORIEL_KIND_COUNT];
@@ -97,8 +101,25 @@ static inline size_t oriel_op_part(const oriel_op *op, int index)
     return oriel_op_scatters(op) ? (size_t)index * oriel_op_block(op) : 0;
 }
 
-/* Elements of all of `recv`. */
-size_t oriel_op_recv_count(const oriel_op *op, int n);
+/* Whether `send` of member `index` is read, and its `recv` written. */
+static inline int oriel_op_reads(const oriel_op *op, int index)
+{
+    return oriel_op_forms[op->kind].root != OP_ROOT_GIVES || index == op->root;
+}
+
+static inline int oriel_op_writes(const oriel_op *op, int index)
+{
+    return oriel_op_forms[op->kind].root != OP_ROOT_TAKES || index == op->root;
+}
+
+/* What member `index` has for itself; NULL where its `send` is. */
+static inline const void *oriel_op_own(const oriel_op *op, int index)
+{
+    return op->send == NULL ? NULL : (const char *)op->send + oriel_op_part(op, index);
+}
+
+/* Elements of all of `recv`, as far as it is written. */
+size_t oriel_op_recv_count(const oriel_op *op, int n, int index);
 
 /* The other end of the pair whose `end` (0: source, 1: destination) is `index`. */
 int oriel_op_other_end(const oriel_op *op, int index, int end);
@@ -107,22 +128,26 @@ int oriel_op_other_end(const oriel_op *op, int index, int end);
  * OP_NOBODY or OP_EVERYBODY. */
 static inline int oriel_op_source(const oriel_op *op, int index)
 {
-    if (op->kind == ORIEL_KIND_BROADCAST)
+    if (oriel_op_forms[op->kind].root == OP_ROOT_GIVES)
         return op->root;
+    if (!oriel_op_writes(op, index))
+        return OP_NOBODY;
     return op->kind == ORIEL_KIND_PERMUTE ? oriel_op_other_end(op, index, 1) : OP_EVERYBODY;
 }
 
 static inline int oriel_op_destination(const oriel_op *op, int index)
 {
-    if (op->kind == ORIEL_KIND_BROADCAST)
-        return index == op->root ? OP_EVERYBODY : OP_NOBODY;
+    if (!oriel_op_reads(op, index))
+        return OP_NOBODY;
+    if (oriel_op_forms[op->kind].root == OP_ROOT_TAKES)
+        return index == op->root ? OP_NOBODY : op->root;
     return op->kind == ORIEL_KIND_PERMUTE ? oriel_op_other_end(op, index, 0) : OP_EVERYBODY;
 }
 
-/* Each member needs one other at most: its part can be done without the rest. */
-static inline int oriel_op_rooted(const oriel_op *op)
+/* A member whose source is OP_EVERYBODY needs the first so many. */
+static inline int oriel_op_needed(const oriel_op *op, int n, int index)
 {
-    return op->kind == ORIEL_KIND_BROADCAST || op->kind == ORIEL_KIND_PERMUTE;
+    return op->kind == ORIEL_KIND_SCAN ? index + 1 : n;
 }
 
 /* The most bytes of `send` that any member shows to others. */

@@ -97,3 +97,8 @@ def test_large_message(record_property):
     nbytes = (1 << 30) if SOAK else (1 << 26)
     record_property("bytes", nbytes)
     assert_all_ok(2, run_processes("large.py", nbytes, processes=2))
+
+
+@pytest.mark.parametrize("processes", [2, 3])
+def test_calls_whose_shapes_differ(processes):
+    assert_all_ok(processes, run_processes("raw_calls.py", processes=processes))

@@ -8,12 +8,38 @@
 
 static int reduces(const family_call *call)
 {
-    return call->kind == ORIEL_KIND_ALL_REDUCE || call->kind == ORIEL_KIND_REDUCE_SCATTER;
+    return call->kind == ORIEL_KIND_ALL_REDUCE || call->kind == ORIEL_KIND_REDUCE_SCATTER ||
+           call->kind == ORIEL_KIND_REDUCE || call->kind == ORIEL_KIND_SCAN;
 }
 
-static int each_of(const family_call *call, enum oriel_kind kind)
+/* `send` has a block for each member. */
+static int divides(const family_call *call)
 {
-    return call->kind == kind || call->kind == ORIEL_KIND_ALL_TO_ALL;
+    return call->kind == ORIEL_KIND_REDUCE_SCATTER || call->kind == ORIEL_KIND_ALL_TO_ALL ||
+           call->kind == ORIEL_KIND_SCATTER;
+}
+
+/* `recv` has one. */
+static int joins(const family_call *call)
+{
+    return call->kind == ORIEL_KIND_ALL_GATHER || call->kind == ORIEL_KIND_ALL_TO_ALL ||
+           call->kind == ORIEL_KIND_GATHER;
+}
+
+static int root_of(const family_call *call, int n)
+{
+    return (int)(call->seed % (unsigned)n);
+}
+
+/* The root alone has a `recv`. */
+static int takes(const family_call *call)
+{
+    return call->kind == ORIEL_KIND_GATHER || call->kind == ORIEL_KIND_REDUCE;
+}
+
+static int writes(const family_flight *f)
+{
+    return !takes(&f->call) || f->index == root_of(&f->call, f->n);
 }
 
 static size_t block_bytes(const family_call *call)
@@ -23,6 +49,9 @@ static size_t block_bytes(const family_call *call)
 
 static int in_place(const family_flight *f)
 {
+    if ((takes(&f->call) || f->call.kind == ORIEL_KIND_SCATTER) &&
+        f->index != root_of(&f->call, f->n))
+        return 0;
     return f->call.in_place == 1 || (f->call.in_place == 2 && f->index % 2);
 }
 
@@ -37,11 +66,6 @@ static void fill_block(const family_call *call, int rank, int block, unsigned ch
                     call->seed + 1000 * (unsigned)block);
     else
         values_fill_bytes(out, bytes, (uint64_t)rank * 65536 + (uint64_t)block, call->seed);
-}
-
-static int root_of(const family_call *call, int n)
-{
-    return (int)(call->seed % (unsigned)n);
 }
 
 /* A permutation of some members: shifted lists with some pairs left out. */
@@ -168,15 +192,14 @@ static size_t send_bytes(const family_flight *f)
 {
     if (f->call.kind == ORIEL_KIND_RAGGED_ALL_TO_ALL)
         return f->ragged.send_rows * f->call.row * oriel_dtype_size(f->call.dtype);
-    return block_bytes(&f->call) *
-           (each_of(&f->call, ORIEL_KIND_REDUCE_SCATTER) ? (size_t)f->n : 1);
+    return block_bytes(&f->call) * (divides(&f->call) ? (size_t)f->n : 1);
 }
 
 static size_t recv_bytes(const family_flight *f)
 {
     if (f->call.kind == ORIEL_KIND_RAGGED_ALL_TO_ALL)
         return f->ragged.recv_rows * f->call.row * oriel_dtype_size(f->call.dtype);
-    return block_bytes(&f->call) * (each_of(&f->call, ORIEL_KIND_ALL_GATHER) ? (size_t)f->n : 1);
+    return block_bytes(&f->call) * (joins(&f->call) ? (size_t)f->n : 1);
 }
 
 /* Of the buffer that is sent from, and in place received into. */
@@ -193,7 +216,7 @@ static unsigned char *send_of(const family_flight *f)
     if (f->send.base != NULL)
         return f->send.data;
     return f->recv.data +
-           (f->call.kind == ORIEL_KIND_ALL_GATHER) * (size_t)f->index * block_bytes(&f->call);
+           (joins(&f->call) && !divides(&f->call)) * (size_t)f->index * block_bytes(&f->call);
 }
 
 static unsigned char *recv_of(const family_flight *f)
@@ -201,7 +224,7 @@ static unsigned char *recv_of(const family_flight *f)
     if (f->recv.base != NULL)
         return f->recv.data;
     return f->send.data +
-           (f->call.kind == ORIEL_KIND_REDUCE_SCATTER) * (size_t)f->index * block_bytes(&f->call);
+           (divides(&f->call) && !joins(&f->call)) * (size_t)f->index * block_bytes(&f->call);
 }
 
 static void fill_send(const family_flight *f, unsigned char *out)
@@ -228,9 +251,9 @@ void family_open(family_flight *f, oriel_group *group, int rank, const family_ca
     if (call->kind == ORIEL_KIND_RAGGED_ALL_TO_ALL)
         make_ragged(f);
     /* In place the longer one is both. */
-    if (!in_place(f) || call->kind != ORIEL_KIND_ALL_GATHER)
+    if (!in_place(f) || !joins(call) || divides(call))
         f->send = buffer_make(both_bytes(f), call->shift);
-    if (!in_place(f) || call->kind == ORIEL_KIND_ALL_GATHER)
+    if (!in_place(f) || (joins(call) && !divides(call)))
         f->recv = buffer_make(recv_bytes(f), (call->shift * 3) % 64);
     fill_send(f, send_of(f));
 }
@@ -274,6 +297,13 @@ static void expected(const family_flight *f, unsigned char *out)
             fill_block(c, ranks[j], c->kind == ORIEL_KIND_ALL_TO_ALL ? f->index : 0,
                        out + (size_t)j * block, block);
         break;
+    case ORIEL_KIND_GATHER:
+        for (int j = 0; j < f->n && writes(f); j++)
+            fill_block(c, ranks[j], 0, out + (size_t)j * block, block);
+        break;
+    case ORIEL_KIND_SCATTER:
+        fill_block(c, ranks[root_of(c, f->n)], f->index, out, block);
+        break;
     case ORIEL_KIND_BROADCAST:
         fill_block(c, ranks[root_of(c, f->n)], 0, out, block);
         break;
@@ -301,10 +331,11 @@ static void check_recv(const family_flight *f)
     test_buffer want;
     long wrong;
 
-    if (reduces(c)) {
+    if (reduces(c) && writes(f)) {
         unsigned block = c->kind == ORIEL_KIND_REDUCE_SCATTER ? (unsigned)f->index : 0;
+        int members = c->kind == ORIEL_KIND_SCAN ? f->index + 1 : f->n;
 
-        wrong = values_wrong(recv_of(f), c->count, c->dtype, c->op, f->group->ranks, f->n,
+        wrong = values_wrong(recv_of(f), c->count, c->dtype, c->op, f->group->ranks, members,
                              c->seed + 1000 * block);
         if (wrong >= 0)
             fail(f, "an element of recv", (size_t)wrong);
@@ -327,7 +358,7 @@ static void check_send(const family_flight *f)
         size_t bytes = block > 0 && block < send_bytes(f) - at ? block : send_bytes(f) - at;
 
         if (in_place(f) &&
-            (f->call.kind != ORIEL_KIND_REDUCE_SCATTER || at == (size_t)f->index * block))
+            (!divides(&f->call) || joins(&f->call) || at == (size_t)f->index * block))
             continue;
         compare(f, "send", send_of(f) + at, want.data + at, bytes);
     }
@@ -337,7 +368,7 @@ static void check_send(const family_flight *f)
 void family_check_poison(const family_flight *f)
 {
     size_t count = recv_bytes(f) / oriel_dtype_size(f->call.dtype);
-    long wrong = values_unpoisoned(recv_of(f), count, f->call.dtype);
+    long wrong = writes(f) ? values_unpoisoned(recv_of(f), count, f->call.dtype) : -1;
 
     if (wrong >= 0)
         fail(f, "the poison in recv", (size_t)wrong);
@@ -368,6 +399,7 @@ oriel_status family_run(family_flight *f)
     const void *given = f->index == root || in_place(f) || c->seed % 2 ? send_of(f) : NULL;
     unsigned char *send = send_of(f);
     unsigned char *recv = recv_of(f);
+    void *wanted = writes(f) || c->seed % 2 ? recv : NULL;
 
     switch (c->kind) {
     case ORIEL_KIND_ALL_REDUCE:
@@ -385,6 +417,14 @@ oriel_status family_run(family_flight *f)
                              f->num_pairs);
     case ORIEL_KIND_BARRIER:
         return oriel_barrier(f->group, f->rank);
+    case ORIEL_KIND_GATHER:
+        return oriel_gather(f->group, f->rank, send, wanted, c->count, c->dtype, root);
+    case ORIEL_KIND_SCATTER:
+        return oriel_scatter(f->group, f->rank, given, recv, c->count, c->dtype, root);
+    case ORIEL_KIND_REDUCE:
+        return oriel_reduce(f->group, f->rank, send, wanted, c->count, c->dtype, c->op, root);
+    case ORIEL_KIND_SCAN:
+        return oriel_scan(f->group, f->rank, send, recv, c->count, c->dtype, c->op);
     default:
         return oriel_ragged_all_to_all(f->group, f->rank, send, recv, c->dtype, &f->ragged);
     }
@@ -415,6 +455,15 @@ static oriel_status call_started(family_flight *f)
                                    f->num_pairs, r);
     case ORIEL_KIND_BARRIER:
         return oriel_barrier_start(f->group, f->rank, r);
+    case ORIEL_KIND_GATHER:
+        return oriel_gather_start(f->group, f->rank, send, recv, c->count, c->dtype, root, r);
+    case ORIEL_KIND_SCATTER:
+        return oriel_scatter_start(f->group, f->rank, send, recv, c->count, c->dtype, root, r);
+    case ORIEL_KIND_REDUCE:
+        return oriel_reduce_start(f->group, f->rank, send, recv, c->count, c->dtype, c->op, root,
+                                  r);
+    case ORIEL_KIND_SCAN:
+        return oriel_scan_start(f->group, f->rank, send, recv, c->count, c->dtype, c->op, r);
     default:
         return oriel_ragged_all_to_all_start(f->group, f->rank, send, recv, c->dtype, &f->ragged,
                                              r);
@@ -467,7 +516,11 @@ oriel_status family_try(oriel_group *group, int rank, const family_call *call)
 
 int family_needs(const family_call *call, int n, int index, int other)
 {
-    if (call->kind == ORIEL_KIND_BROADCAST)
+    if (takes(call))
+        return index != other && root_of(call, n) == index;
+    if (call->kind == ORIEL_KIND_SCAN)
+        return other < index;
+    if (call->kind == ORIEL_KIND_BROADCAST || call->kind == ORIEL_KIND_SCATTER)
         return index != other && root_of(call, n) == other;
     if (call->kind == ORIEL_KIND_PERMUTE)
         return index != other && source_of(call, n, index) == other;

@@ -15,6 +15,10 @@ const char *oriel_kind_name(uint32_t kind)
         [ORIEL_KIND_PERMUTE] = "permute",
         [ORIEL_KIND_BARRIER] = "barrier",
         [ORIEL_KIND_RAGGED_ALL_TO_ALL] = "ragged_all_to_all",
+        [ORIEL_KIND_GATHER] = "gather",
+        [ORIEL_KIND_SCATTER] = "scatter",
+        [ORIEL_KIND_REDUCE] = "reduce",
+        [ORIEL_KIND_SCAN] = "scan",
         [ORIEL_KIND_KERNEL] = "kernel",
     };
 
@@ -25,18 +29,29 @@ void oriel_record_describe(const oriel_record *record, char *out, size_t len)
 {
     const char *kind = oriel_kind_name(record->kind);
     const char *dtype = oriel_dtype_name((oriel_dtype)record->dtype);
+    const char *redop = oriel_redop_name((oriel_redop)record->redop);
     unsigned long long bytes = record->bytes;
     unsigned long long shape = record->shape;
 
     switch (record->kind) {
     case ORIEL_KIND_ALL_REDUCE:
     case ORIEL_KIND_REDUCE_SCATTER:
-        snprintf(out, len, "%s %s of %llu bytes of %s%s%s", kind,
-                 oriel_redop_name((oriel_redop)record->redop), bytes, dtype,
+        snprintf(out, len, "%s %s of %llu bytes of %s%s%s", kind, redop, bytes, dtype,
                  shape != ORIEL_VIA_AUTO ? " via " : "",
                  shape != ORIEL_VIA_AUTO ? oriel_via_name((oriel_via)shape) : "");
         break;
+    case ORIEL_KIND_REDUCE:
+        snprintf(out, len, "%s %s of %llu bytes of %s to root %llu", kind, redop, bytes, dtype,
+                 shape);
+        break;
+    case ORIEL_KIND_SCAN:
+        snprintf(out, len, "%s %s of %llu bytes of %s", kind, redop, bytes, dtype);
+        break;
+    case ORIEL_KIND_GATHER:
+        snprintf(out, len, "%s of %llu bytes of %s to root %llu", kind, bytes, dtype, shape);
+        break;
     case ORIEL_KIND_BROADCAST:
+    case ORIEL_KIND_SCATTER:
         snprintf(out, len, "%s of %llu bytes of %s from root %llu", kind, bytes, dtype, shape);
         break;
     case ORIEL_KIND_PERMUTE:

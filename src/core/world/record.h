@@ -14,6 +14,10 @@ enum oriel_kind {
     ORIEL_KIND_PERMUTE,
     ORIEL_KIND_BARRIER,
     ORIEL_KIND_RAGGED_ALL_TO_ALL,
+    ORIEL_KIND_GATHER, /* from here to the kernel: of host memory alone */
+    ORIEL_KIND_SCATTER,
+    ORIEL_KIND_REDUCE,
+    ORIEL_KIND_SCAN,
     ORIEL_KIND_KERNEL,
     ORIEL_KIND_COUNT
 };

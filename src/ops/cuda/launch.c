@@ -245,7 +245,7 @@ static void describe_call(const oriel_group *group, int rank, const oriel_op *op
     call->send = (uint64_t)(uintptr_t)op->send;
     call->recv = (uint64_t)(uintptr_t)op->recv;
     call->block = record->bytes;
-    call->recv_bytes = oriel_op_recv_count(op, group->n) * size;
+    call->recv_bytes = oriel_op_recv_count(op, group->n, (int)call->index) * size;
     oriel_poison(call->poison, sizeof call->poison / size, op->dtype);
     call->shape = record->shape;
     call->hash = (uint32_t)oriel_hash(record, sizeof *record, group->hash);

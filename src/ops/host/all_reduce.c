@@ -48,8 +48,8 @@ static void reduce_slice(oriel_request *request, const struct stage *s, uint32_t
         src[i] = oriel_stage_slot(s, i, chunk) + at;
     src[request->index] = (const char *)op->send + from;
     /* What stays in the cache first: it is read again at once. */
-    oriel_reduce(request->stream ? recv : mine, src, request->group->n,
-                 len / oriel_dtype_size(op->dtype), op->dtype, op->redop);
+    oriel_reduce_elements(request->stream ? recv : mine, src, request->group->n,
+                          len / oriel_dtype_size(op->dtype), op->dtype, op->redop);
     if (request->stream)
         oriel_op_copy(mine, recv, len, 1);
     else

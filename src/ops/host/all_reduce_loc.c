@@ -14,7 +14,7 @@ static void canonical(char *out, const char *in, size_t count, oriel_dtype dtype
     static const char zeros[BLOCK];
     const void *src[] = {in, zeros};
 
-    oriel_reduce(out, src, 2, count, dtype, ORIEL_SUM);
+    oriel_reduce_elements(out, src, 2, count, dtype, ORIEL_SUM);
 }
 
 /* Writes `index` where this member has what the result is, else `n`, which is nobody's. */

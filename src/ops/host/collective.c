@@ -221,3 +221,89 @@ oriel_status oriel_ragged_all_to_all_start(oriel_group *group, int rank, const v
     call.ragged = ragged;
     return start(group, rank, &call, request_p);
 }
+
+oriel_status oriel_gather(oriel_group *group, int rank, const void *send, void *recv, size_t count,
+                          oriel_dtype dtype, int root)
+{
+    oriel_request request;
+
+    describe(&request.op, ORIEL_KIND_GATHER, send, recv, count, dtype);
+    request.op.root = root;
+    return run(group, rank, &request);
+}
+
+oriel_status oriel_gather_start(oriel_group *group, int rank, const void *send, void *recv,
+                                size_t count, oriel_dtype dtype, int root,
+                                oriel_request **request_p)
+{
+    oriel_op call;
+
+    describe(&call, ORIEL_KIND_GATHER, send, recv, count, dtype);
+    call.root = root;
+    return start(group, rank, &call, request_p);
+}
+
+oriel_status oriel_scatter(oriel_group *group, int rank, const void *send, void *recv, size_t count,
+                           oriel_dtype dtype, int root)
+{
+    oriel_request request;
+
+    describe(&request.op, ORIEL_KIND_SCATTER, send, recv, count, dtype);
+    request.op.root = root;
+    return run(group, rank, &request);
+}
+
+oriel_status oriel_scatter_start(oriel_group *group, int rank, const void *send, void *recv,
+                                 size_t count, oriel_dtype dtype, int root,
+                                 oriel_request **request_p)
+{
+    oriel_op call;
+
+    describe(&call, ORIEL_KIND_SCATTER, send, recv, count, dtype);
+    call.root = root;
+    return start(group, rank, &call, request_p);
+}
+
+oriel_status oriel_reduce(oriel_group *group, int rank, const void *send, void *recv, size_t count,
+                          oriel_dtype dtype, oriel_redop redop, int root)
+{
+    oriel_request request;
+
+    describe(&request.op, ORIEL_KIND_REDUCE, send, recv, count, dtype);
+    request.op.redop = redop;
+    request.op.root = root;
+    return run(group, rank, &request);
+}
+
+oriel_status oriel_reduce_start(oriel_group *group, int rank, const void *send, void *recv,
+                                size_t count, oriel_dtype dtype, oriel_redop redop, int root,
+                                oriel_request **request_p)
+{
+    oriel_op call;
+
+    describe(&call, ORIEL_KIND_REDUCE, send, recv, count, dtype);
+    call.redop = redop;
+    call.root = root;
+    return start(group, rank, &call, request_p);
+}
+
+oriel_status oriel_scan(oriel_group *group, int rank, const void *send, void *recv, size_t count,
+                        oriel_dtype dtype, oriel_redop redop)
+{
+    oriel_request request;
+
+    describe(&request.op, ORIEL_KIND_SCAN, send, recv, count, dtype);
+    request.op.redop = redop;
+    return run(group, rank, &request);
+}
+
+oriel_status oriel_scan_start(oriel_group *group, int rank, const void *send, void *recv,
+                              size_t count, oriel_dtype dtype, oriel_redop redop,
+                              oriel_request **request_p)
+{
+    oriel_op call;
+
+    describe(&call, ORIEL_KIND_SCAN, send, recv, count, dtype);
+    call.redop = redop;
+    return start(group, rank, &call, request_p);
+}

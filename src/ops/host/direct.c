@@ -54,17 +54,20 @@ static void all_reduce(const oriel_request *request, const heap_member *members,
         oriel_copy((char *)members[i].recv + r.at, (char *)members[0].recv + r.at, r.len);
 }
 
-/* Members take from what others show and, in place, do not overwrite. */
+/* Members take from what others show and, in place, do not overwrite, but in a scan: there those
+ * after a member need what it had, and so come first. */
 static void take_each(const oriel_request *request, const heap_member *members, struct range r)
 {
     int n = request->group->n;
     oriel_op op = request->op;
     const void *src[HEAP_MAX_RANKS];
 
-    for (int j = 0; j < n; j++) {
+    for (int j = n - 1; j >= 0; j--) {
         op.recv = members[j].recv;
-        for (int i = 0; i < n; i++)
-            src[i] = (const char *)members[i].send + oriel_op_part(&op, j) + r.at;
+        for (int i = 0; i < n; i++) {
+            op.send = members[i].send;
+            src[i] = op.send != NULL ? (const char *)oriel_op_own(&op, j) + r.at : NULL;
+        }
         oriel_op_take(&op, n, j, src, r.at, r.len);
     }
 }

@@ -51,7 +51,7 @@ static char *payload_of(const oriel_request *request, int index)
     return oriel_lane_payload(request->member, request->key.count, index, request->brings);
 }
 
-/* Nobody reads the own block of what is scattered. */
+/* Nobody reads the own block of what is scattered; of most members of a scatter nothing. */
 static void put(oriel_request *request)
 {
     const oriel_op *op = &request->op;
@@ -60,7 +60,7 @@ static void put(oriel_request *request)
     size_t after = oriel_op_part(op, request->index + 1);
     char *to = payload_of(request, request->index);
 
-    if (!oriel_op_scatters(op)) {
+    if (bytes == 0 || !oriel_op_scatters(op)) {
         oriel_op_copy(to, op->send, bytes, request->stream);
         return;
     }
@@ -82,7 +82,7 @@ static oriel_status take(oriel_request *request)
         src[from] = payload_of(request, from) + part;
     for (int i = 0; from == OP_EVERYBODY && i < n; i++)
         src[i] = payload_of(request, i) + part;
-    src[request->index] = (const char *)op->send + part;
+    src[request->index] = oriel_op_own(op, request->index);
     oriel_op_take(op, n, request->index, src, 0, request->record.bytes);
     return ORIEL_OK;
 }

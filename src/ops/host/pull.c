@@ -88,7 +88,7 @@ static oriel_status pull_all(const oriel_request *request)
     int from = oriel_op_source(&request->op, request->index);
     oriel_status st = ORIEL_OK;
 
-    if (from == OP_NOBODY)
+    if (from == OP_NOBODY && oriel_op_writes(&request->op, request->index))
         memset(request->op.recv, 0, request->record.bytes);
     if (from >= 0)
         return pull(request, from);

@@ -174,7 +174,8 @@ static oriel_status fail(oriel_request *request, oriel_status code)
         oriel_cell_drain(request->cell);
     unpark(request);
     if (request->op.recv != NULL)
-        oriel_poison(request->op.recv, oriel_op_recv_count(&request->op, request->group->n),
+        oriel_poison(request->op.recv,
+                     oriel_op_recv_count(&request->op, request->group->n, request->index),
                      request->op.dtype);
     if (request->op.kernel != NULL)
         oriel_op_custom(&request->op)->moves->fail(request);
@@ -246,12 +247,13 @@ static oriel_status idle(oriel_request *request)
 static void begin_scan(oriel_request *request)
 {
     lane_scan *scan = &request->scan;
-    int from = oriel_op_rooted(&request->op) ? oriel_op_source(&request->op, request->index)
-                                             : OP_EVERYBODY;
+    int n = request->group->n;
+    int needed = oriel_op_needed(&request->op, n, request->index);
+    int from = oriel_op_source(&request->op, request->index);
 
-    scan->some = from != OP_EVERYBODY;
+    scan->some = from != OP_EVERYBODY || needed < n;
     scan->at = from < 0 || from == request->index ? 0 : from;
-    scan->end = from == OP_EVERYBODY                          ? request->group->n
+    scan->end = from == OP_EVERYBODY                          ? needed
                 : from == OP_NOBODY || from == request->index ? 0
                                                               : from + 1;
     scan->least = UINT64_MAX;

@@ -180,7 +180,7 @@ static oriel_status block_take(oriel_request *request, int from, size_t at, cons
     return ORIEL_OK;
 }
 
-/* In as many pieces as there are chunks. */
+/* What stays with this member, in as many pieces as there are chunks. */
 static oriel_status block_take_own(oriel_request *request, uint32_t chunk)
 {
     const oriel_op *op = &request->op;
@@ -189,8 +189,8 @@ static oriel_status block_take_own(oriel_request *request, uint32_t chunk)
     size_t at = oriel_least((size_t)chunk * step, block);
     size_t own = oriel_op_part(op, request->index) + at;
 
-    oriel_op_copy((char *)op->recv + own, (const char *)op->send + own,
-                  oriel_least(step, block - at), 0);
+    oriel_op_copy((char *)op->recv + (oriel_op_gathers(op) ? own : at),
+                  (const char *)op->send + own, oriel_least(step, block - at), 0);
     return ORIEL_OK;
 }
 
@@ -258,11 +258,12 @@ static oriel_status gather_units(oriel_request *request, const struct stage *s, 
 static void gather_range(oriel_request *request, const struct stage *s, uint32_t chunk)
 {
     const oriel_op *op = &request->op;
+    int from = request->from;
     const void *src[HEAP_MAX_RANKS];
     size_t at = 0;
 
     for (int i = 0; i < request->group->n; i++) {
-        if (i == request->index)
+        if (i == request->index || (from >= 0 && i != from))
             continue;
         src[i] = find_unit(request, s, chunk, i, request->index, &at);
         if (src[i] == NULL)
@@ -270,7 +271,8 @@ static void gather_range(oriel_request *request, const struct stage *s, uint32_t
     }
     if (at >= request->record.bytes)
         return;
-    src[request->index] = (const char *)op->send + oriel_op_part(op, request->index) + at;
+    src[request->index] =
+        op->send != NULL ? (const char *)oriel_op_own(op, request->index) + at : NULL;
     oriel_op_take(op, request->group->n, request->index, src, at,
                   oriel_least(s->unit, request->record.bytes - at));
 }
@@ -279,6 +281,8 @@ static oriel_status gather(oriel_request *request, const struct stage *s, uint32
 {
     if (oriel_op_scatters(&request->op) && oriel_op_gathers(&request->op))
         return gather_units(request, s, chunk);
+    if (oriel_op_scatters(&request->op) && request->from == OP_NOBODY) /* the root of a scatter */
+        return block_take_own(request, chunk);
     gather_range(request, s, chunk);
     return ORIEL_OK;
 }

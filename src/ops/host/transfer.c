@@ -37,7 +37,7 @@ static oriel_status eager_step(oriel_request *request)
 
     for (int i = 0; i < n; i++)
         src[i] = oriel_heap_eager(&request->comm->heap, request->cell, n, i) + part;
-    src[request->index] = (const char *)op->send + part;
+    src[request->index] = oriel_op_own(op, request->index);
     oriel_op_take(op, n, request->index, src, 0, request->record.bytes);
     return ORIEL_OK;
 }
@@ -70,8 +70,8 @@ oriel_status oriel_transfer_expose(oriel_request *request)
 
     if (op->kernel != NULL)
         return oriel_op_custom(op)->moves->expose(request);
-    oriel_transfer_advise(op->recv,
-                          oriel_op_recv_count(op, request->group->n) * oriel_dtype_size(op->dtype));
+    oriel_transfer_advise(op->recv, oriel_op_recv_count(op, request->group->n, request->index) *
+                                        oriel_dtype_size(op->dtype));
     return modes[request->record.mode].expose(request);
 }
 

@@ -171,8 +171,8 @@ void oriel_reduce_with(const oriel_reduce_kernels *kernels, void *dst, const voi
         fp_set(before);
 }
 
-void oriel_reduce(void *dst, const void *const *src, int n, size_t count, oriel_dtype dtype,
-                  oriel_redop redop)
+void oriel_reduce_elements(void *dst, const void *const *src, int n, size_t count,
+                           oriel_dtype dtype, oriel_redop redop)
 {
     oriel_reduce_with(kernels_best(), dst, src, n, count, dtype, redop);
 }

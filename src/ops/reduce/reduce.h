@@ -16,8 +16,8 @@
  * copies. Subnormals are kept and rounding is to nearest, whatever the calling thread has set. dst
  * may equal any src[k]; other overlaps are not allowed. No pointer needs to be aligned beyond one
  * byte. n >= 1. No allocation, no lock. */
-void oriel_reduce(void *dst, const void *const *src, int n, size_t count, oriel_dtype dtype,
-                  oriel_redop redop);
+void oriel_reduce_elements(void *dst, const void *const *src, int n, size_t count,
+                           oriel_dtype dtype, oriel_redop redop);
 
 /* Fills with NaN, signed minimum, unsigned maximum or false. */
 void oriel_poison(void *dst, size_t count, oriel_dtype dtype);

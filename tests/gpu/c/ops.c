@@ -72,10 +72,10 @@ static void expect_rows(const oriel_op *op, int n, int each, const void *const *
 
     for (int q = 0; q < n / each; q++) {
         part[q] = rows + (size_t)q * bytes;
-        oriel_reduce(rows + (size_t)q * bytes, from + q * each, each, op->count, op->dtype,
-                     op->redop);
+        oriel_reduce_elements(rows + (size_t)q * bytes, from + q * each, each, op->count, op->dtype,
+                              op->redop);
     }
-    oriel_reduce(op->recv, part, n / each, op->count, op->dtype, op->redop);
+    oriel_reduce_elements(op->recv, part, n / each, op->count, op->dtype, op->redop);
     free(rows);
 }
 

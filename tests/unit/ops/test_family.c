@@ -145,12 +145,13 @@ static void test_many(void **state)
 /* So little in a slot that it has no room for all receivers at once. */
 static void tiny(oriel_comm *comm, int rank, void *arg)
 {
-    static const enum oriel_kind kinds[] = {ORIEL_KIND_REDUCE_SCATTER, ORIEL_KIND_ALL_TO_ALL,
-                                            ORIEL_KIND_RAGGED_ALL_TO_ALL};
+    static const enum oriel_kind kinds[] = {
+        ORIEL_KIND_REDUCE_SCATTER, ORIEL_KIND_ALL_TO_ALL, ORIEL_KIND_SCATTER,
+        ORIEL_KIND_GATHER,         ORIEL_KIND_SCAN,       ORIEL_KIND_RAGGED_ALL_TO_ALL};
     unsigned seed = 0;
 
     (void)arg;
-    for (int k = 0; k < 3; k++) {
+    for (int k = 0; k < 6; k++) {
         for (int in_place = 0; in_place <= 2; in_place++, seed++) {
             family_call call = {.kind = kinds[k],
                                 .dtype = ORIEL_S16,

@@ -176,6 +176,33 @@ static const struct bad {
       .count = 1,
       .pairs = twice_to,
       .num_pairs = 2}},
+    {"root is 3",
+     {.kind = ORIEL_KIND_GATHER,
+      .dtype = ORIEL_F32,
+      .send = from,
+      .recv = into,
+      .count = 1,
+      .root = 3}},
+    {"root is -1",
+     {.kind = ORIEL_KIND_REDUCE,
+      .dtype = ORIEL_F32,
+      .send = from,
+      .recv = into,
+      .count = 1,
+      .root = -1}},
+    {"send is NULL", {.kind = ORIEL_KIND_SCATTER, .dtype = ORIEL_F32, .recv = into, .count = 1}},
+    {"recv is NULL", {.kind = ORIEL_KIND_GATHER, .dtype = ORIEL_F32, .send = from, .count = 1}},
+    {"send is NULL",
+     {.kind = ORIEL_KIND_GATHER, .dtype = ORIEL_F32, .recv = into, .count = 1, .root = 1}},
+    {"overlap",
+     {.kind = ORIEL_KIND_SCATTER, .dtype = ORIEL_F32, .send = from, .recv = from + 1, .count = 1}},
+    {"redop is 7",
+     {.kind = ORIEL_KIND_SCAN,
+      .dtype = ORIEL_F32,
+      .send = from,
+      .recv = into,
+      .count = 1,
+      .redop = ORIEL_REDOP_COUNT}},
     {"ragged is NULL",
      {.kind = ORIEL_KIND_RAGGED_ALL_TO_ALL, .dtype = ORIEL_F32, .send = from, .recv = into}},
 };
@@ -199,6 +226,15 @@ static oriel_status call(oriel_group *group, int rank, const oriel_op *op)
                              op->num_pairs);
     case ORIEL_KIND_BARRIER:
         return oriel_barrier(group, rank);
+    case ORIEL_KIND_GATHER:
+        return oriel_gather(group, rank, op->send, op->recv, op->count, op->dtype, op->root);
+    case ORIEL_KIND_SCATTER:
+        return oriel_scatter(group, rank, op->send, op->recv, op->count, op->dtype, op->root);
+    case ORIEL_KIND_REDUCE:
+        return oriel_reduce(group, rank, op->send, op->recv, op->count, op->dtype, op->redop,
+                            op->root);
+    case ORIEL_KIND_SCAN:
+        return oriel_scan(group, rank, op->send, op->recv, op->count, op->dtype, op->redop);
     default:
         return oriel_ragged_all_to_all(group, rank, op->send, op->recv, op->dtype, op->ragged);
     }
@@ -315,6 +351,18 @@ static const struct different differents[] = {
     {{.kind = ORIEL_KIND_REDUCE_SCATTER, .count = 10},
      {.kind = ORIEL_KIND_REDUCE_SCATTER, .count = LONG},
      {"reduce_scatter sum of 10 bytes", "reduce_scatter sum of 20000 bytes"}},
+    {{.kind = ORIEL_KIND_GATHER, .count = 100, .root = 1},
+     {.kind = ORIEL_KIND_GATHER, .count = 100, .root = 0},
+     {"gather of 100 bytes of u8 to root 1", "to root 0"}},
+    {{.kind = ORIEL_KIND_SCATTER, .count = LONG, .root = 1},
+     {.kind = ORIEL_KIND_SCATTER, .count = LONG, .root = 2},
+     {"scatter of 20000 bytes of u8 from root 1", "from root 2"}},
+    {{.kind = ORIEL_KIND_REDUCE, .count = 100, .root = 1},
+     {.kind = ORIEL_KIND_REDUCE, .count = 100, .redop = ORIEL_MAX, .root = 1},
+     {"reduce sum of 100 bytes of u8 to root 1", "reduce max of 100 bytes"}},
+    {{.kind = ORIEL_KIND_SCAN, .count = LONG},
+     {.kind = ORIEL_KIND_ALL_REDUCE, .count = LONG},
+     {"scan sum of 20000 bytes", "all_reduce sum of 20000 bytes"}},
     {{.kind = ORIEL_KIND_BARRIER},
      {.kind = ORIEL_KIND_ALL_REDUCE, .count = 5},
      {"barrier", "all_reduce sum of 5 bytes"}},
@@ -332,7 +380,7 @@ static void ask(oriel_comm *comm, int rank, void *arg)
     op.recv = recv.data;
     CHECK_IS(ORIEL_ERR_MISMATCH, call(oriel_comm_world(comm), rank, &op));
     check_says(d->says[0], d->says[1], "rank 1", NULL);
-    CHECK(values_unpoisoned(recv.data, oriel_op_recv_count(&op, MEMBERS), ORIEL_U8) < 0,
+    CHECK(values_unpoisoned(recv.data, oriel_op_recv_count(&op, MEMBERS, rank), ORIEL_U8) < 0,
           "recv is not poisoned");
     buffer_free(&send);
     buffer_free(&recv);

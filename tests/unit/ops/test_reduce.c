@@ -230,7 +230,7 @@ static void test_best_kernels(void **state)
     float result[3];
 
     (void)state;
-    oriel_reduce(result, src, 2, 3, ORIEL_F32, ORIEL_SUM);
+    oriel_reduce_elements(result, src, 2, 3, ORIEL_F32, ORIEL_SUM);
     assert_memory_equal(result, sum, sizeof(sum));
     assert_null(oriel_reduce_kernels_get(-1));
 }

@@ -1,5 +1,6 @@
 /* labels: valgrind */
-/* Small broadcasts and permutations wait for their source alone. One thread makes the
+/* Small calls wait for those alone whom they need: broadcasts for their root, permutations for
+ * their source and so on. One thread makes the
  * calls of all ranks, one after the other: a call that waited for another would never end. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -173,6 +174,44 @@ static void a_permutation_needs_its_sources(void **state)
     CHECK_OK(oriel_comm_destroy(comm));
 }
 
+/* A gather and a reduction wait at the root alone, a scan for those before, a scatter for the
+ * root; the calls are made one after the other, and none that waited would end. */
+static void others_wait_for_what_they_need(void **state)
+{
+    oriel_comm *comm = comm_of(long_s);
+    oriel_group *world = oriel_comm_world(comm);
+    uint64_t sent[RANKS][WORDS], all[RANKS][WORDS], got[WORDS];
+    oriel_request *request = NULL;
+
+    (void)state;
+    for (int r = 0; r < RANKS; r++)
+        fill(sent[r], r, 1);
+    CHECK_OK(oriel_gather_start(world, 2, sent[2], all, WORDS, ORIEL_U64, 2, &request));
+    for (int r = 0; r < RANKS; r++) {
+        CHECK_IS(ORIEL_IN_PROGRESS, r <= 2 ? oriel_request_test(request) : ORIEL_IN_PROGRESS);
+        if (r != 2)
+            CHECK_OK(oriel_gather(world, r, sent[r], NULL, WORDS, ORIEL_U64, 2));
+    }
+    CHECK_OK(oriel_request_wait(request));
+    for (int r = 0; r < RANKS; r++)
+        check_words(all[r], r, 1);
+
+    for (int r = 0; r < RANKS; r++)
+        CHECK_OK(oriel_scan(world, r, sent[r], all[r], WORDS, ORIEL_U64, ORIEL_MAX));
+    for (int r = RANKS - 1; r >= 0; r--)
+        CHECK_OK(oriel_reduce(world, r, sent[r], got, WORDS, ORIEL_U64, ORIEL_MAX, 0));
+    CHECK(memcmp(got, all[RANKS - 1], sizeof got) == 0, "the last of a scan is the reduction");
+    check_words(all[0], 0, 1);
+
+    CHECK_OK(oriel_scatter_start(world, 3, NULL, got, WORDS, ORIEL_U64, 1, &request));
+    CHECK_IS(ORIEL_IN_PROGRESS, oriel_request_test(request));
+    CHECK_OK(oriel_scatter(world, 1, sent, sent[1], WORDS, ORIEL_U64, 1));
+    CHECK_OK(oriel_scatter(world, 0, NULL, all[0], WORDS, ORIEL_U64, 1));
+    CHECK_OK(oriel_request_wait(request));
+    check_words(got, 3, 1);
+    CHECK_OK(oriel_comm_destroy(comm));
+}
+
 /* Fails by the timeout and names the missing rank; the others are told at their next call,
  * the missing one too. */
 static void a_source_that_never_comes(void **state)
@@ -273,6 +312,7 @@ int main(void)
         cmocka_unit_test(the_root_runs_ahead),
         cmocka_unit_test(nobody_is_lapped),
         cmocka_unit_test(a_permutation_needs_its_sources),
+        cmocka_unit_test(others_wait_for_what_they_need),
         cmocka_unit_test(a_source_that_never_comes),
         cmocka_unit_test(a_receiver_that_never_comes),
         cmocka_unit_test(different_calls),
