@@ -215,12 +215,13 @@ def test_mpirun_comm_after_comm():
 
 
 @needs_mpirun
-def test_mpirun_jobs_do_not_mix():
-    """Two jobs at once, in an allocation's shell; each counts its own processes."""
-    started = [
-        Started(mpirun_command(n, job.program("by_hand")), environment(LEFT_OVER))
-        for n in (2, 3, 2)
-    ]
+def test_mpirun_jobs_do_not_mix(tmp_path_factory):
+    """Three jobs at once, in an allocation's shell; each counts its own processes. Each has a
+    session folder of its own: mpiruns that make the shared one at a time may fail to."""
+    started = []
+    for n in (2, 3, 2):
+        own = LEFT_OVER | {"OMPI_MCA_orte_tmpdir_base": tmp_path_factory.mktemp("mpi")}
+        started.append(Started(mpirun_command(n, job.program("by_hand")), environment(own)))
     assert [s.result()[1].split() for s in started] == [["ORIEL_OK"] * n for n in (2, 3, 2)]
 
 
