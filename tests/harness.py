@@ -246,31 +246,40 @@ def run_ctest(session, suite, preset, *arguments, timeout=PATIENCE, wrapper=(), 
     return cases
 
 
-def run_pytest(session, suite, folder, preset="normal", timeout=PATIENCE, beside=(), **env):
-    """The pytest cases of one folder, against one build of the C programs. The files
-    `beside` are run beside the others: those wait while these compute. With full
-    counts everything runs alone."""
+@dataclass
+class Part:
+    """Files of pytest that run one after the other, against one build of the C programs."""
+
+    suite: str
+    files: list
+    preset: str = "normal"
+    env: dict = field(default_factory=dict)
+
+
+def split_files(folder, beside):
+    """Those of a folder that are named, and the others."""
     files = sorted(folder.rglob("test_*.py"))
-    if not files:
-        return []
-    error = session.build(preset)
-    if error:
-        return [Case(f"{suite}/build", FAILED, error)]
-    lanes = [files]
-    if beside and CORES > 1 and not session.soak:
-        second = [file for file in files if file.stem.removeprefix("test_") in beside]
-        lanes = [[file for file in files if file not in second], second]
+    named = [file for file in files if file.stem.removeprefix("test_") in beside]
+    return named, [file for file in files if file not in named]
+
+
+def run_lanes(session, *lanes):
+    """Lists of parts: those of one list one after the other, beside those of the others. With
+    full counts everything runs alone."""
+    parts = [part for lane in lanes for part in lane]
+    for part in parts:
+        error = session.build(part.preset)
+        if error:
+            return [Case(f"{part.suite}/build", FAILED, error)]
+    if CORES == 1 or session.soak:
+        lanes = [parts]
     with ThreadPoolExecutor(len(lanes)) as pool:
-        parts = pool.map(
-            lambda lane: run_pytest_files(
-                session, suite, folder, lane, timeout, BUILD_DIR=str(ROOT / "build" / preset), **env
-            ),
-            lanes,
-        )
-        return [case for part in parts for case in part]
+        cases = pool.map(lambda lane: [run_pytest(session, part) for part in lane], lanes)
+        return [case for lane in cases for part in lane for case in part]
 
 
-def run_pytest_files(session, suite, folder, files, timeout, **env):
+def run_pytest(session, part):
+    suite, files = part.suite, part.files
     report = LOGS / f"{suite}-{files[0].stem}.xml"
     report.unlink(missing_ok=True)
     limits = ["--timeout=7200"] if session.soak else []
@@ -284,14 +293,16 @@ def run_pytest_files(session, suite, folder, files, timeout, **env):
         report,
         *limits,
         *files,
-        timeout=timeout * (60 if session.soak else 1),
-        **env,
+        timeout=PATIENCE * (60 if session.soak else 1),
+        BUILD_DIR=str(ROOT / "build" / part.preset),
+        **part.env,
     )
     if not report.exists():
         return [Case(f"{suite}/pytest", FAILED, last_lines(output, 12))]
 
     def name_of(element):
-        module = (element.get("classname") or "").split(f"{folder.name}.", 1)[-1]
+        folder = suite.removesuffix("_asan")
+        module = (element.get("classname") or "").split(f"{folder}.", 1)[-1]
         return f"{suite}/{module}::{element.get('name')}"
 
     cases = read_junit(report, name_of)

@@ -19,10 +19,12 @@ from harness import (
     ROOT,
     SKIPPED,
     Case,
+    Part,
     check,
     last_lines,
     run_ctest,
-    run_pytest,
+    run_lanes,
+    split_files,
 )
 
 from examples import suite_examples
@@ -405,29 +407,29 @@ PROCESS_TESTS = (
 
 
 def suite_multi(session):
-    return run_pytest(session, "multi", TESTS / "multi", beside=COMMAND_TESTS)
+    waiting, others = split_files(TESTS / "multi", COMMAND_TESTS)
+    asan = asan_part(session, "multi", others, waiting)
+    return run_lanes(session, [Part("multi", waiting)], [Part("multi", others), *asan])
 
 
 def suite_fault(session):
-    return run_pytest(session, "fault", TESTS / "fault", beside=DEADLINE_TESTS)
+    """What fails one call after the other is for ASan, which sees what leaks."""
+    waiting, others = split_files(TESTS / "fault", DEADLINE_TESTS)
+    asan = asan_part(session, "fault", others, waiting)
+    plain = [] if asan and not session.soak else [Part("fault", others)]
+    return run_lanes(session, [Part("fault", waiting)], [*plain, *asan])
 
 
-def suite_multi_asan(session):
-    return run_pytest_asan(session, "multi_asan", TESTS / "multi", beside=COMMAND_TESTS)
-
-
-def suite_fault_asan(session):
-    return run_pytest_asan(session, "fault_asan", TESTS / "fault", beside=DEADLINE_TESTS)
-
-
-def run_pytest_asan(session, suite, folder, **keywords):
+def asan_part(session, name, files, waiting):
+    """The files against the build with ASan; with full counts those that mostly wait, too."""
     if not has_asan(session):
-        return [Case(f"{suite}/build", SKIPPED, NO_ASAN)]
-    return run_pytest(session, suite, folder, preset="asan", **keywords, **ASAN)
+        return []
+    return [Part(f"{name}_asan", files + (waiting if session.soak else []), "asan", ASAN)]
 
 
 def suite_jax(session):
-    return run_pytest(session, "jax", TESTS / "jax", beside=PROCESS_TESTS)
+    waiting, others = split_files(TESTS / "jax", PROCESS_TESTS)
+    return run_lanes(session, [Part("jax", others)], [Part("jax", waiting)])
 
 
 # ---- the wheel -----------------------------------------------------------------
@@ -536,8 +538,6 @@ SUITES = [
     suite_valgrind,
     suite_multi,
     suite_fault,
-    suite_multi_asan,
-    suite_fault_asan,
     suite_asan,
     suite_tsan,
     suite_wheel,
