@@ -9,19 +9,19 @@
 #include "ops/reduce/reduce.h"
 
 const oriel_op_form oriel_op_forms[ORIEL_KIND_COUNT] = {
-    [ORIEL_KIND_ALL_REDUCE] = {OP_ONE, OP_ONE, 1},
-    [ORIEL_KIND_ALL_GATHER] = {OP_ONE, OP_EACH, 0},
-    [ORIEL_KIND_REDUCE_SCATTER] = {OP_EACH, OP_ONE, 1},
-    [ORIEL_KIND_ALL_TO_ALL] = {OP_EACH, OP_EACH, 0},
-    [ORIEL_KIND_BROADCAST] = {OP_ONE, OP_ONE, 0, OP_ROOT_GIVES},
-    [ORIEL_KIND_PERMUTE] = {OP_ONE, OP_ONE, 0},
-    [ORIEL_KIND_BARRIER] = {OP_NONE, OP_NONE, 0},
-    [ORIEL_KIND_RAGGED_ALL_TO_ALL] = {OP_EACH, OP_EACH, 0},
-    [ORIEL_KIND_GATHER] = {OP_ONE, OP_EACH, 0, OP_ROOT_TAKES},
-    [ORIEL_KIND_SCATTER] = {OP_EACH, OP_ONE, 0, OP_ROOT_GIVES},
-    [ORIEL_KIND_REDUCE] = {OP_ONE, OP_ONE, 1, OP_ROOT_TAKES},
-    [ORIEL_KIND_SCAN] = {OP_ONE, OP_ONE, 1},
-    [ORIEL_KIND_KERNEL] = {OP_NONE, OP_NONE, 0},
+    [ORIEL_KIND_ALL_REDUCE] = {.send = OP_ONE, .recv = OP_ONE, .reduces = 1},
+    [ORIEL_KIND_ALL_GATHER] = {.send = OP_ONE, .recv = OP_EACH},
+    [ORIEL_KIND_REDUCE_SCATTER] = {.send = OP_EACH, .recv = OP_ONE, .reduces = 1},
+    [ORIEL_KIND_ALL_TO_ALL] = {.send = OP_EACH, .recv = OP_EACH},
+    [ORIEL_KIND_BROADCAST] = {.send = OP_ONE, .recv = OP_ONE, .root = OP_ROOT_GIVES},
+    [ORIEL_KIND_PERMUTE] = {.send = OP_ONE, .recv = OP_ONE},
+    [ORIEL_KIND_BARRIER] = {.send = OP_NONE},
+    [ORIEL_KIND_RAGGED_ALL_TO_ALL] = {.send = OP_EACH, .recv = OP_EACH},
+    [ORIEL_KIND_GATHER] = {.send = OP_ONE, .recv = OP_EACH, .root = OP_ROOT_TAKES},
+    [ORIEL_KIND_SCATTER] = {.send = OP_EACH, .recv = OP_ONE, .root = OP_ROOT_GIVES},
+    [ORIEL_KIND_REDUCE] = {.send = OP_ONE, .recv = OP_ONE, .reduces = 1, .root = OP_ROOT_TAKES},
+    [ORIEL_KIND_SCAN] = {.send = OP_ONE, .recv = OP_ONE, .reduces = 1},
+    [ORIEL_KIND_KERNEL] = {.send = OP_NONE},
 };
 
 size_t oriel_op_recv_count(const oriel_op *op, int n, int index)
@@ -217,7 +217,8 @@ void oriel_op_describe(const oriel_group *group, const oriel_op *op, oriel_recor
     *record_p = (oriel_record){
         .bytes = op->kernel != NULL ? oriel_op_custom(op)->bytes : oriel_op_block(op),
         .shape = shape_of(op),
-        .n = (uint32_t)group->n,
+        .n = (uint16_t)group->n,
+        .execution = op->execution,
         .call = op->call,
         .kind = (uint8_t)op->kind,
         .dtype = (uint8_t)op->dtype,
