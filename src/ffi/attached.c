@@ -12,7 +12,7 @@ oriel_attached_comm oriel_attached = {.lock = PTHREAD_RWLOCK_INITIALIZER};
 static const xla_type_info site_type_info = {.struct_size = sizeof(xla_type_info),
                                              .deleter = oriel_site_destroy};
 const void *const oriel_ffi_site_type_info = &site_type_info;
-const int64_t oriel_ffi_version = 3;
+const int64_t oriel_ffi_version = 4;
 
 /* ---- coming and going ---------------------------------------------------------------- */
 

@@ -6,12 +6,13 @@
 
 #include "base/status.h"
 
-/* A rank at a call. */
+/* A rank at a call; or at a program, whose executions are counted. */
 typedef struct oriel_arrival_count {
-    uint64_t group, name;   /* of the call */
+    uint64_t group, name;   /* of the call, or of the program */
     int rank;               /* in the world */
     _Atomic uint64_t count; /* arrivals so far */
-    _Atomic uint64_t last;  /* the site and the run of the last one: see oriel_site_arrive */
+    _Atomic uint64_t last;  /* the site and the run of the last one: see oriel_site_arrive; of a
+                             * program its last run and, in the low half, how many there were */
     _Atomic int doubtful;   /* XLA may have copied the call */
     struct oriel_arrival_count *next; /* of the same row */
 } oriel_arrival_count;

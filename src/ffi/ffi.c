@@ -22,7 +22,7 @@ static void refuse(const oriel_site *site, const site_member *member, oriel_stat
 
 /* The key tells this operation from all others that the group has under way. */
 static oriel_status find_key(const xla_frame *frame, oriel_site *site, site_member *member,
-                             oriel_key *key_p)
+                             oriel_key *key_p, uint16_t *execution_p)
 {
     int64_t run;
     oriel_status st = oriel_xla_run_id(frame, &run);
@@ -31,7 +31,7 @@ static oriel_status find_key(const xla_frame *frame, oriel_site *site, site_memb
         return st;
     key_p->group = member->group->hash;
     key_p->site = site->name;
-    st = oriel_site_arrive(site, member, run, &key_p->count);
+    st = oriel_site_arrive(site, member, run, &key_p->count, execution_p);
     if (st != ORIEL_OK)
         refuse(site, member, st);
     return st;
@@ -90,7 +90,7 @@ static oriel_status begin(const xla_frame *frame, oriel_site *site, site_member 
     oriel_status st = read_call(frame, site, member, &op, &ragged);
 
     if (st == ORIEL_OK)
-        st = find_key(frame, site, member, &key);
+        st = find_key(frame, site, member, &key, &op.execution);
     if (st != ORIEL_OK) {
         oriel_kernel_call_destroy(op.kernel);
         return st;

@@ -13,6 +13,8 @@
  *   name        a number of the call, by which it is found: equal on all processes, no two calls
  *               of a program have one
  *   program     a number of all that is compared of the call and its program
+ *   module      of calls over axes: a number of the program, whose executions are counted; 0 if
+ *               absent
  *   told        i64 array, both in words, eight letters in each: the call's in the first line
  *   world       size of the comm the program was lowered for
  *   reduce      oriel_redop; 0 if absent

@@ -133,6 +133,7 @@ static void fill(oriel_site *site, const site_attrs *attrs)
     int *pairs = site->ranks + attrs->num_ranks;
 
     site->name = (uint64_t)attrs->name;
+    site->module = (uint64_t)attrs->module;
     site->after = attrs->after != 0;
     site->world = attrs->world;
     site->group_size = (int)attrs->group_size;
@@ -282,6 +283,9 @@ static oriel_status fill_member(const oriel_site *site, oriel_calls *calls, orie
 {
     oriel_status st = oriel_calls_find(calls, group->hash, site->name, rank, &member->arrivals);
 
+    member->executions = NULL;
+    if (st == ORIEL_OK && site->module != 0)
+        st = oriel_calls_find(calls, group->hash, site->module, rank, &member->executions);
     if (st != ORIEL_OK)
         return st;
     if (site->doubtful)
@@ -323,8 +327,24 @@ oriel_status oriel_site_add_member(oriel_site *site, int ordinal, uint64_t world
 
 /* ---- arriving ---------------------------------------------------------------------------- */
 
+/* Calls of one execution have its run. */
+static uint16_t count_execution(oriel_arrival_count *executions, uint32_t run)
+{
+    uint64_t last, now;
+
+    if (executions == NULL)
+        return 0;
+    last = atomic_load(&executions->last);
+    do {
+        if ((uint32_t)last != 0 && last >> 32 == run)
+            return (uint16_t)last;
+        now = (uint64_t)run << 32 | (uint32_t)(last + 1);
+    } while (!atomic_compare_exchange_weak(&executions->last, &last, now));
+    return (uint16_t)now;
+}
+
 oriel_status oriel_site_arrive(const oriel_site *site, site_member *member, int64_t run,
-                               uint64_t *count_p)
+                               uint64_t *count_p, uint16_t *execution_p)
 {
     oriel_arrival_count *arrivals = member->arrivals;
     uint32_t low = (uint32_t)run; /* XLA counts in 32 bits, from anywhere */
@@ -347,5 +367,6 @@ oriel_status oriel_site_arrive(const oriel_site *site, site_member *member, int6
                           "XLA has copied the call, and nothing tells the copies apart: report "
                           "the program, please");
     *count_p = count;
+    *execution_p = count_execution(member->executions, low);
     return ORIEL_OK;
 }

@@ -13,7 +13,8 @@
 /* What a site's attributes say. */
 typedef struct site_attrs {
     /* As ffi.h describes them. */
-    int64_t kind, name, program, world, group_size, reduce, root, kernel, via, communicates, after;
+    int64_t kind, name, module, program, world, group_size, reduce, root, kernel, via, communicates;
+    int64_t after;
     /* Entries of the arrays below. */
     int64_t num_ranks, num_pairs, num_values, num_places, num_said, num_told;
     const int64_t *ranks, *pairs, *values, *places; /* in XLA's memory, for the stage alone */
@@ -34,6 +35,7 @@ enum { SITE_ROWS = 1024, SITE_SAID = 64 };
 /* What `op`, `values` and `loan` point to lives as long as the site. */
 typedef struct oriel_site {
     uint64_t name;              /* the call's: equal on all processes */
+    uint64_t module;            /* the program's, of calls over axes; 0: over the world */
     uint32_t serial;            /* which of this process's sites it is, from 1 */
     int doubtful;               /* more sites of the name than lowered calls: XLA may have copied */
     int after;                  /* operands that only order the call */
@@ -69,7 +71,9 @@ typedef struct site_member {
     int index;          /* of the rank in the group */
     _Atomic int loan;   /* see lend.c */
     int64_t met;        /* 1 + the last run in which it met the others for a loan; 0: none */
-    oriel_arrival_count *arrivals; /* of the rank at the call */
+    oriel_arrival_count *arrivals;   /* of the rank at the call */
+    oriel_arrival_count *executions; /* of the program that had a call of this group; NULL: over
+                                      * the world, where programs may differ */
     _Atomic uint64_t last; /* arrival: low 32 bits of its run, of 1 + its count; 0: none yet */
 } site_member;
 /* Returns the member that XLA's device `ordinal` is in the world of this number; NULL: nobody has
@@ -80,10 +84,12 @@ site_member *oriel_site_member(const oriel_site *site, int ordinal, uint64_t wor
 oriel_status oriel_site_add_member(oriel_site *site, int ordinal, uint64_t world,
                                    oriel_calls *calls, oriel_group *group, int rank,
                                    site_member **member_p);
-/* Counts an arrival of the member in XLA's `run` of the program: 0, 1, ... Fails where what the
- * call is found by would not be the same on all ranks: a program that several threads launch, or
- * a call that XLA has copied. */
+/* Counts an arrival of the member in XLA's `run` of the program: 0, 1, ... and says in which
+ * execution that was, 1, 2, ..., of those in which the rank made a call of the program in this
+ * group. Members make the same calls in each, so that one which left an execution early, or went
+ * round a loop once more, is told by it. Fails where what the call is found by would not be the
+ * same on all ranks: a program that several threads launch, or a call that XLA has copied. */
 oriel_status oriel_site_arrive(const oriel_site *site, site_member *member, int64_t run,
-                               uint64_t *count_p);
+                               uint64_t *count_p, uint16_t *execution_p);
 
 #endif

@@ -19,6 +19,7 @@ typedef struct oriel_op {
     const int *pairs;     /* permute: (source, destination), ... */
     int num_pairs;        /* permute: each is two positions in the group */
     uint64_t call;        /* which call of an XLA program it is: the record's; 0: from C */
+    uint16_t execution;   /* likewise */
     const oriel_ragged *ragged;       /* ragged_all_to_all; NULL: another */
     struct oriel_kernel_call *kernel; /* begins with an oriel_custom */
 } oriel_op;

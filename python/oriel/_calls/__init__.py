@@ -276,10 +276,11 @@ def _seal(module):
     over_axes = [call for call in calls if not call.world]
     program = sorted(call.shape() for call in over_axes)
     said = "; ".join(call.words() for call in over_axes)
+    executed = _number("executions", module_name, *program)
     for call in over_axes:
         named = _number("axes", module_name, call.name)
         told = f"{call.name}\n{module_name} calls {said}"
-        _write(call, named, _number(*program), told)
+        _write(call, named, _number(*program), told, module=executed)
     for call in calls:
         if call.world:
             tag = ("tag", call.tag) if call.tag else ("place", call.name)
@@ -300,12 +301,12 @@ def _number(*words):
     return int.from_bytes(digest[:8], "little") >> 1
 
 
-def _write(call, named, program, told):
+def _write(call, named, program, told, **more):
     text = told.encode(errors="replace")
     if len(text) > _MOST_LETTERS:  # what was cut off shows in a number
         end = f"... ({program:016x})".encode()
         text = text[: _MOST_LETTERS - len(end)] + end
-    _configure(call.operation, name=named, program=program, told=letters(text))
+    _configure(call.operation, name=named, program=program, told=letters(text), **more)
     _lib.load().oriel_ffi_lowered(named)
 
 

@@ -152,6 +152,12 @@ void oriel_comm_abort_different(oriel_comm *comm, const oriel_asked *a, const or
                          "ranks %d and %d both asked for %s, but their programs differ: %s on rank "
                          "%d, %s on rank %d",
                          a->rank, b->rank, a->what, first, a->rank, second, b->rank);
+    else if (a->call == b->call && a->execution != b->execution)
+        oriel_comm_abort(comm, ORIEL_ERR_MISMATCH, b->rank, process,
+                         "ranks %d and %d both asked for %s, rank %d in execution %u of the "
+                         "program, rank %d in execution %u: a loop or branch around the call went "
+                         "another way on one of them",
+                         a->rank, b->rank, a->what, a->rank, a->execution, b->rank, b->execution);
     else
         oriel_comm_abort(comm, ORIEL_ERR_MISMATCH, b->rank, process,
                          "ranks %d and %d both asked for %s with different attributes", a->rank,

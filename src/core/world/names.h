@@ -31,9 +31,10 @@ int oriel_name_rivals(const oriel_heap *heap, uint64_t a, uint64_t b);
 
 /* What a rank asked for. */
 typedef struct oriel_asked {
-    int rank;         /* in the world */
-    const char *what; /* in words */
-    uint64_t call;    /* as in its record */
+    int rank;           /* in the world */
+    const char *what;   /* in words */
+    uint64_t call;      /* as in its record */
+    unsigned execution; /* likewise */
 } oriel_asked;
 /* Two ranks differ. The sentence shows both sides, and where these read alike what their programs
  * call. */

@@ -24,15 +24,16 @@ enum oriel_kind {
 
 /* Beside which one it is. */
 typedef struct oriel_record {
-    uint64_t bytes; /* of one block; of a row in ragged_all_to_all */
-    uint64_t shape; /* what else a kind needs: see op.h */
-    uint64_t call;  /* the call of a program, and all that is compared of it; 0: from C */
-    uint32_t n;     /* members of the group */
-    uint8_t kind;   /* enum oriel_kind */
-    uint8_t dtype;  /* oriel_dtype */
-    uint8_t redop;  /* oriel_redop */
-    uint8_t mode;   /* enum oriel_mode; follows from the rest */
-} oriel_record;     /* without a gap: records are compared whole */
+    uint64_t bytes;     /* of one block; of a row in ragged_all_to_all */
+    uint64_t shape;     /* what else a kind needs: see op.h */
+    uint64_t call;      /* the call of a program, and all that is compared of it; 0: from C */
+    uint16_t n;         /* members of the group */
+    uint16_t execution; /* of its program, counted as in ffi/site.h; 0: from C, or over the world */
+    uint8_t kind;       /* enum oriel_kind */
+    uint8_t dtype;      /* oriel_dtype */
+    uint8_t redop;      /* oriel_redop */
+    uint8_t mode;       /* enum oriel_mode; follows from the rest */
+} oriel_record;         /* without a gap: records are compared whole */
 _Static_assert(sizeof(oriel_record) == 32, "lanes have room for that");
 
 const char *oriel_kind_name(uint32_t kind);

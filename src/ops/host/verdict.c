@@ -178,8 +178,9 @@ static void abort_different(oriel_comm *comm, const oriel_record *a, int rank_a,
 {
     char first[DESCRIBED];
     char second[DESCRIBED];
-    oriel_asked asked[] = {{.rank = rank_a, .what = first, .call = a->call},
-                           {.rank = rank_b, .what = second, .call = b->call}};
+    oriel_asked asked[] = {
+        {.rank = rank_a, .what = first, .call = a->call, .execution = a->execution},
+        {.rank = rank_b, .what = second, .call = b->call, .execution = b->execution}};
 
     describe_record(comm, a, first, sizeof first);
     describe_record(comm, b, second, sizeof second);

@@ -27,6 +27,15 @@ def test_a_step_less():
     assert "wait for each other" in reports[1][0]["text"]
 
 
+def test_a_loop_that_goes_another_way():
+    """No call of an execution ever meets one of another."""
+    _, _, reports = run_case("another_way_round", processes=3)
+    for rank, entries in reports.items():
+        assert len(entries) == (3 if rank == 1 else 2), entries  # the step it made alone
+        assert "in execution 2" in entries[-2]["text"], entries
+        assert "loop or branch" in entries[-2]["text"], entries
+
+
 def test_a_function_launched_by_several_threads():
     """Right, or refused: what is raised says why."""
     status, output, reports = run_case("several_threads")

@@ -38,11 +38,14 @@ static int tear_down(void **state)
     return 0;
 }
 
+enum { PROGRAM = 77 };
+
 static oriel_site *make(uint64_t name)
 {
     static const int64_t ranks[RANKS] = {0, 1};
     site_attrs attrs = {.kind = ORIEL_KIND_BARRIER,
                         .name = (int64_t)name,
+                        .module = PROGRAM,
                         .world = RANKS,
                         .group_size = RANKS,
                         .num_ranks = RANKS,
@@ -60,13 +63,15 @@ static oriel_site *compile(uint64_t name)
     return make(name);
 }
 
+static uint16_t execution; /* of the last that arrived */
+
 static oriel_status arrive(oriel_site *site, int rank, int64_t run, uint64_t *count_p)
 {
     site_member *member;
 
     CHECK_OK(
         oriel_site_add_member(site, rank, world, &calls, oriel_comm_world(comm), rank, &member));
-    return oriel_site_arrive(site, member, run, count_p);
+    return oriel_site_arrive(site, member, run, count_p, &execution);
 }
 
 static void check_count(oriel_site *site, int rank, int64_t run, uint64_t expected)
@@ -92,6 +97,32 @@ static void programs_share_the_count_of_a_call(void **state)
     check_count(sites[2], 0, 500, 4);
     oriel_site_destroy(sites[1]);
     oriel_site_destroy(sites[2]);
+}
+
+static void check_execution(oriel_site *site, int rank, int64_t run, uint16_t expected)
+{
+    uint64_t count;
+
+    CHECK_OK(arrive(site, rank, run, &count));
+    assert_int_equal(execution, expected);
+}
+
+/* Two calls, one of them in a loop. */
+static void executions_of_a_program_are_counted(void **state)
+{
+    oriel_site *sites[] = {compile(17), compile(18)};
+
+    (void)state;
+    oriel_calls_free(&calls);
+    world++;
+    check_execution(sites[0], 0, 0, 1); /* a run may have any number */
+    check_execution(sites[0], 0, 0, 1);
+    check_execution(sites[1], 0, 0, 1);
+    check_execution(sites[0], 0, 1, 2);
+    check_execution(sites[1], 0, 2, 3); /* in which the other was not made */
+    check_execution(sites[1], 1, 0, 1); /* each rank counts for itself */
+    oriel_site_destroy(sites[0]);
+    oriel_site_destroy(sites[1]);
 }
 
 /* Programs of a factory have the same run ids. */
@@ -142,6 +173,7 @@ typedef struct race {
     site_member *member;
     _Atomic int pair, done;
     uint64_t count[2];
+    uint16_t execution; /* of the second */
     oriel_status st[2];
 } race;
 
@@ -160,7 +192,8 @@ static void *arrive_second(void *arg)
 
     for (int pair = 1; pair <= PAIRS; pair++) {
         wait_for(&both->pair, pair);
-        both->st[1] = oriel_site_arrive(both->site, both->member, 2 * pair + 1, &both->count[1]);
+        both->st[1] = oriel_site_arrive(both->site, both->member, 2 * pair + 1, &both->count[1],
+                                        &both->execution);
         atomic_store(&both->done, pair);
     }
     return NULL;
@@ -180,7 +213,8 @@ static void threads_never_change_places_unseen(void **state)
         atomic_store(&both.pair, pair);
         for (volatile int i = 0; i < pair % 64; i++) /* the other thread is on its way */
             ;
-        both.st[0] = oriel_site_arrive(both.site, both.member, 2 * pair, &both.count[0]);
+        both.st[0] =
+            oriel_site_arrive(both.site, both.member, 2 * pair, &both.count[0], &execution);
         wait_for(&both.done, pair);
         unseen += both.st[0] == ORIEL_OK && both.st[1] == ORIEL_OK && both.count[0] > both.count[1];
     }
@@ -218,6 +252,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(programs_share_the_count_of_a_call),
+        cmocka_unit_test(executions_of_a_program_are_counted),
         cmocka_unit_test(programs_of_one_name_are_no_copies),
         cmocka_unit_test(a_copied_call_is_refused),
         cmocka_unit_test(a_run_that_comes_late_is_refused),

@@ -62,6 +62,25 @@ def one_step_less():
     tell(lambda: jax.block_until_ready(sharded(mesh, second)(x)))
 
 
+def another_way_round():
+    """Rank 1 goes round a loop once less than the others, and executes the program again."""
+    mesh, x, _ = operand()
+    times = 2 if oriel.rank() == 1 else 3
+
+    def step(v):
+        return jax.lax.fori_loop(0, times, lambda i, w: w + oriel.all_reduce(w, "x"), v)
+
+    function = sharded(mesh, step, P("x"), P("x"))
+
+    def execute():
+        for _ in range(4):
+            jax.block_until_ready(function(x))
+            report(step=True)
+        oriel.check()
+
+    tell(execute)
+
+
 def several_threads():
     """One function launched by several threads at once: other ranks cannot know in which order,
     so no result may be wrong unless one of them raises."""
