@@ -9,8 +9,8 @@
     def step(x):
         return oriel.all_reduce(x, "x")     # as lax.psum
 
-all_gather, reduce_scatter, all_to_all, broadcast, permute, barrier and
-ragged_all_to_all are called in the same way.
+all_gather, reduce_scatter, all_to_all, broadcast, permute, barrier, ragged_all_to_all,
+gather, scatter, reduce and scan are called in the same way.
 
 Importing it raises PJRT_NPROC where that is unset: XLA's own thread pool must
 have more threads than there are devices, or collectives started in different
@@ -30,6 +30,7 @@ from oriel._lib import OrielError, Status, version  # noqa: E402
 from oriel._op import op  # noqa: E402
 from oriel._primitive import axis_index  # noqa: E402
 from oriel._ragged import ragged_all_to_all  # noqa: E402
+from oriel._rooted import gather, reduce, scan, scatter  # noqa: E402
 from oriel._world import (  # noqa: E402
     check,
     finalize,
@@ -54,6 +55,7 @@ __all__ = [
     "broadcast",
     "check",
     "finalize",
+    "gather",
     "init",
     "is_initialized",
     "kernel",
@@ -64,7 +66,10 @@ __all__ = [
     "process_id",
     "ragged_all_to_all",
     "rank",
+    "reduce",
     "reduce_scatter",
+    "scan",
+    "scatter",
     "size",
     "version",
 ]

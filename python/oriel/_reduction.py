@@ -9,6 +9,15 @@ from oriel import _primitive
 
 CODES = {"sum": 0, "prod": 1, "min": 2, "max": 3, "and": 4, "or": 5, "xor": 6}  # oriel_redop
 _BITWISE = {"and": lax.reduce_and, "or": lax.reduce_or, "xor": lax.reduce_xor}
+COMBINE = {  # two arrays
+    "sum": lax.add,
+    "prod": lax.mul,
+    "min": lax.min,
+    "max": lax.max,
+    "and": lax.bitwise_and,
+    "or": lax.bitwise_or,
+    "xor": lax.bitwise_xor,
+}
 
 
 PLACES = {"minloc": "min", "maxloc": "max"}
@@ -27,6 +36,13 @@ def with_place(x, axes, op, reduce):
     found = (x == best) | ((x != x) & (best != best))
     index = _primitive.axis_index(axes)
     return best, reduce(jnp.where(found, index, _primitive.size_of(axes)), op="min")
+
+
+def widen(x):
+    """In the dtype in which the C library accumulates."""
+    dtype = jax.typeof(x).dtype
+    narrow = jnp.issubdtype(dtype, jnp.floating) and dtype.itemsize < 4
+    return x.astype(jnp.float32) if narrow else x
 
 
 def mean_of(total, axes):

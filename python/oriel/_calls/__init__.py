@@ -30,6 +30,8 @@ _NOTES = (
 _CONFIG = "mhlo.backend_config"
 _TRANSPOSED = " (transposed)"  # at the end of a place or a tag
 _TOLD = ("reduce", "root", "pairs")  # attributes that messages show, as src/ffi/ffi.h says
+# What has one shape on all ranks, where the other side's is larger at the root.
+_ALIKE = {"oriel_gather": "operands", "oriel_scatter": "results"}
 _MOST_OPEN = 8  # modules that are being lowered at a time; of more, JAX gave the oldest up
 _MOST_LETTERS = 480  # of a call's description: as many as src/core/world/names.h keeps
 
@@ -247,8 +249,9 @@ class _Call:
     def shape(self):
         """What it is called with, in full: for the digest."""
         operation = self.operation
-        types = [str(value.type) for value in (*operation.operands, *operation.results)]
         target = _order.text_of(operation, "call_target_name")
+        sides = [_ALIKE[target]] if target in _ALIKE else ["operands", "results"]
+        types = [str(value.type) for side in sides for value in getattr(operation, side)]
         name = "" if self.tag else self.name  # calls with one tag may be at any place
         return "\0".join((name, target, str(operation.attributes[_CONFIG]), *types))
 
