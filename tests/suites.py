@@ -79,7 +79,7 @@ def suite_format(session):
 def suite_layers(session):
     return [
         check(session, "layers/tree", sys.executable, TESTS / "layers.py"),
-        check(session, "layers/self-test", sys.executable, TESTS / "layers_test.py"),
+        check(session, "layers/self-test", sys.executable, TESTS / "test_layers.py"),
     ]
 
 
@@ -380,7 +380,7 @@ def suite_gpu(session):
         *compiled,
         check(session, "gpu/abi", programs / "abi"),
         check(session, "gpu/results", sys.executable, TESTS / "gpu" / "report.py", "check"),
-        check(session, "gpu/results-self-test", sys.executable, TESTS / "gpu" / "report_test.py"),
+        check(session, "gpu/results-self-test", sys.executable, TESTS / "gpu" / "test_report.py"),
     ]
 
 

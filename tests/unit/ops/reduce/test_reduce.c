@@ -1,5 +1,5 @@
 /* labels: valgrind-soak */
-/* oriel_reduce against plain arithmetic on single elements, for every table of
+/* oriel_reduce_elements against plain arithmetic on single elements, for every table of
  * kernels that this CPU can run: every dtype, op, number of sources, count and
  * alignment. */
 #include <setjmp.h>

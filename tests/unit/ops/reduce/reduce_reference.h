@@ -1,5 +1,5 @@
 /* What a reduction gives, worked out element by element in f64, and random bits:
- * for the tests of oriel_reduce. */
+ * for the tests of oriel_reduce_elements. */
 #ifndef ORIEL_TESTS_UNIT_REDUCE_REFERENCE_H
 #define ORIEL_TESTS_UNIT_REDUCE_REFERENCE_H
 

@@ -1,5 +1,5 @@
 /* labels: valgrind */
-/* The values of oriel_reduce: conversions to and from f32, and cases worked out
+/* The values of oriel_reduce_elements: conversions to and from f32, and cases worked out
  * by hand for zeros, NaN, overflow, order and the floating point environment. */
 #include <fenv.h>
 #include <setjmp.h>
