@@ -83,7 +83,9 @@ def test_info(oriel):
     assert re.search(r"^ORIEL_TIMEOUT +12 +environment ", done.stdout, re.M)
     assert re.search(r"^ORIEL_CHUNK +\S+ +default ", done.stdout, re.M)
     assert re.search(r"^fabrics +host; on GPUs cuda, nccl", done.stdout, re.M)
-    assert re.search(r"^operations +all_reduce .* barrier ragged_all_to_all .*scan", done.stdout, re.M)
+    assert re.search(
+        r"^operations +all_reduce .* barrier ragged_all_to_all .*scan", done.stdout, re.M
+    )
     assert "hush" not in done.stdout + done.stderr
 
 
