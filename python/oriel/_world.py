@@ -97,8 +97,6 @@ def init(
 
     It fails on all processes or on none. Ctrl-C ends it within a second.
     """
-    global _world, _last_shape, _broken
-
     asked = {
         "process_id": process_id,
         "num_processes": num_processes,
@@ -116,25 +114,32 @@ def init(
         _meet.check_arguments(process_id, num_processes, store, secret, distributed, timeout)
         _threads.reserve()
         place = _meet.find_place(process_id, num_processes, store, secret, distributed)
-        gathering = None
-        if place.starts_distributed:
-            gathering = _meet.start_distributed(place, _START)
-        try:
-            backend = _prepare(place, platform)
-            _world = _join(place, backend, asked, timeout, gathering)
-        except BaseException:
-            _broken = True
-            raise
-        finally:
-            if gathering is not None:
-                gathering.close()
-        _broken = False
-        shape = (_world.size, _world.first_rank, _world.platform, _world.rank_of)
-        # Graphs hold addresses of the world that they were captured in.
-        stale = _lib.load().oriel_ffi_cuda_stale()
-        if stale or _last_shape not in (None, shape):
-            jax.clear_caches()
-        _last_shape = shape
+        _begin(place, asked)
+
+
+def _begin(place, asked):
+    """Called with the lock held."""
+    global _world, _last_shape, _broken
+
+    gathering = None
+    if place.starts_distributed:
+        gathering = _meet.start_distributed(place, _START)
+    try:
+        backend = _prepare(place, asked["platform"])
+        _world = _join(place, backend, asked, asked["timeout"], gathering)
+    except BaseException:
+        _broken = True
+        raise
+    finally:
+        if gathering is not None:
+            gathering.close()
+    _broken = False
+    shape = (_world.size, _world.first_rank, _world.platform, _world.rank_of)
+    # Graphs hold addresses of the world that they were captured in.
+    stale = _lib.load().oriel_ffi_cuda_stale()
+    if stale or _last_shape not in (None, shape):
+        jax.clear_caches()
+    _last_shape = shape
 
 
 def finalize():

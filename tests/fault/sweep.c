@@ -165,7 +165,7 @@ static oriel_status sweep_use(const struct sweep *sweep, long n)
     return st;
 }
 
-/* Who wakes up too early looks again. */
+/* A thread that wakes up too early looks again. */
 static oriel_status sweep_sleep(const struct sweep *sweep, long n)
 {
     failing_sys_only("futex_wait");

@@ -33,7 +33,7 @@ ORIEL_FN int last_of(oriel_team *team)
     return (oriel_rank(team) + oriel_size(team) - 1) % oriel_size(team);
 }
 
-/* oriel_store releases, oriel_load acquires: who sees the flag sees the data. */
+/* oriel_store releases, oriel_load acquires: a rank that sees the flag sees the data. */
 ORIEL_KERNEL(message_passing)
 (oriel_team *team, const int64_t *x, int64_t *box, int64_t *wrong, int64_t rounds)
 {

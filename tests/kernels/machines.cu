@@ -49,7 +49,7 @@ ORIEL_FN int opposed(oriel_team *team, int rank)
     return (rank + oriel_size(team) - oriel_size(team) / 2) % oriel_size(team);
 }
 
-/* A ring: who sees the signal sees what was put before it. */
+/* A ring: a rank that sees the signal sees what was put before it. */
 ORIEL_KERNEL(passing)
 (oriel_team *team, const int64_t *x, int64_t *box, int64_t *wrong, int64_t rounds)
 {

@@ -1,6 +1,6 @@
 /* DIRECT: the ranks are threads of one process and read and write each other's
  * private buffers, chunk by chunk, each touch between active+1 and active-1 in
- * the word. Commit point: finished == n, set by who completes the last chunk.
+ * the word. Commit point: finished == n, set by the member that completes the last chunk.
  * A rank that has returned may free or refill its buffer at once. */
 
 #ifndef K
@@ -62,7 +62,7 @@ inline direct_chunk()
     }
 }
 
-/* Who counts the last chunk commits, unless the operation was revoked. */
+/* The member that counts the last chunk commits, unless the operation was revoked. */
 inline direct_count()
 {
     d_step { MINE.done++; last = (MINE.done == K) };

@@ -378,8 +378,8 @@ inline make_world()
     i = 0
 }
 
-/* Leaves `world` 0 where there is none. One that is absent may be given up. Who comes to a number
- * that is over meets nobody. */
+/* Leaves `world` 0 where there is none. One that is absent may be given up. A process
+ * that comes to a number that is over meets nobody. */
 inline begin_world()
 {
     d_step {

@@ -334,7 +334,7 @@ inline comm_abort(reason)
     }
 }
 
-/* Fails with what revoked the comm. Who revoked the operation writes the record
+/* Fails with what revoked the comm. The member that revoked the operation writes the record
  * right after; it may be dead or slow. */
 inline call_fail()
 {

@@ -1,9 +1,9 @@
 /* Who rings in a lane (oriel_lane_look in src/core/protocol/lane.c, lane in src/ops/host/request.c,
  * wait.c): an arrival is a plain store, so nobody knows that it was the last; who
  * finds the call full rings, after the fence. Where each needs one other alone, nobody
- * looks for the last: who arrives rings, and who has completed, since the others may
- * wait for the room of it by then. One call, no faults, and a sleep that ends by the
- * bell alone; bell.pml has the bell in detail. Store buffers are those of lane.pml. */
+ * looks for the last: a member that arrives rings, and so does one that has completed,
+ * since the others may wait for the room of it by then. One call, no faults, and a sleep
+ * that ends by the bell alone; bell.pml has the bell in detail. Store buffers are those of lane.pml. */
 
 #ifndef N
 #define N 3             /* members, each a process; 2 or 3 */
@@ -93,7 +93,7 @@ proctype member(byte me)
 {
     byte j;
     bit over;           /* its own part of a rooted call */
-    bit first = 1;      /* mutant: only who finds it full at its arrival rings */
+    bit first = 1;      /* mutant: only a member that finds it full at its arrival rings */
 
     if /* the one that is not needed for that may come after it */
     :: skip

@@ -2,10 +2,10 @@
  * src/ops/host/request.c); and payloads of different sizes, of which large ones take all places
  * at once (place_of in src/core/protocol/lane.c).
  *
- * The conventions are those of lane.pml. There is no agreement here: who has its part
+ * The conventions are those of lane.pml. There is no agreement here: a member that has its part
  * may succeed while another fails. What is left: nobody succeeds with anything but its
  * source's data of this very call, nothing succeeds that was begun after a failure had
- * been returned, and all return. Stores are seen at once: who waits for one word needs
+ * been returned, and all return. Stores are seen at once: a member that waits for one word needs
  * nothing but what was stored before it. */
 
 #ifndef N

@@ -25,7 +25,7 @@ def test_no_reading(options):
 
 
 def test_reading_fails():
-    """The operation fails on all, with the sentence of who could not read."""
+    """The operation fails on all, with the sentence of the one that could not read."""
     output = job.run(3, "copies", 1, CALLS, fault="memory_read:7=fail@1")
     for process in range(3):
         lines = "\n".join(output.lines(process))

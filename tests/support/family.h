@@ -46,7 +46,7 @@ int family_test(family_flight *flight);
 
 /* Blocking, for a call that may fail: right results, or a poisoned `recv` and why. */
 oriel_status family_try(oriel_group *group, int rank, const family_call *call);
-/* The same in parts, for who looks at the buffers in between. */
+/* The same in parts, for a test that looks at the buffers in between. */
 void family_open(family_flight *flight, oriel_group *group, int rank, const family_call *call);
 oriel_status family_run(family_flight *flight);
 void family_check_poison(const family_flight *flight);

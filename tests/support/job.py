@@ -68,7 +68,7 @@ class Output:
 def slowness():
     """How many times longer than alone a process takes here at the moment: the real time of a
     computation by its CPU time, 1 at least. Times that are promises, as "told within 3 s", are
-    those of a machine with a core for who is told: tests allow so many times as much."""
+    those of a machine with a core for each that is told: tests allow so many times as much."""
     begun, cpu = time.monotonic(), time.thread_time()
     while time.thread_time() - cpu < 0.03:
         pass

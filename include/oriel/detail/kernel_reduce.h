@@ -298,8 +298,8 @@ ORIEL_FN void oriel_reduce_rest(const oriel_reduction &r, size_t i, size_t step,
 }
 
 template <class T, class Then>
-ORIEL_FN void oriel_reduce(const oriel_team *team, T *dst, const T *src, size_t count, int op,
-                           int everywhere, const Then &then)
+ORIEL_FN void oriel_reduce_parts(const oriel_team *team, T *dst, const T *src, size_t count, int op,
+                                 int everywhere, const Then &then)
 {
     const oriel_frame *frame = team->frame;
     const size_t per = 16 / sizeof(T);
@@ -338,21 +338,21 @@ ORIEL_FN void oriel_reduce(const oriel_team *team, T *dst, const T *src, size_t 
 template <class T>
 ORIEL_FN void oriel_reduce_copy(const oriel_team *team, T *dst, const T *src, size_t count, int op)
 {
-    oriel_reduce(team, dst, src, count, op, 0, oriel_as_they_are());
+    oriel_reduce_parts(team, dst, src, count, op, 0, oriel_as_they_are());
 }
 
 template <class T>
 ORIEL_FN void oriel_reduce_copy_all(const oriel_team *team, T *dst, const T *src, size_t count,
                                     int op)
 {
-    oriel_reduce(team, dst, src, count, op, 1, oriel_as_they_are());
+    oriel_reduce_parts(team, dst, src, count, op, 1, oriel_as_they_are());
 }
 
 template <class T, class F>
 ORIEL_FN void oriel_reduce_rows_by(const oriel_team *team, T *dst, const T *src, size_t rows,
                                    size_t cols, int op, F then)
 {
-    oriel_reduce(team, dst, src, rows * cols, op, 0, oriel_in_rows<F>{then, cols});
+    oriel_reduce_parts(team, dst, src, rows * cols, op, 0, oriel_in_rows<F>{then, cols});
 }
 
 /* A lambda, since a function's address would be called, not inlined. */

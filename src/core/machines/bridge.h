@@ -25,7 +25,7 @@ oriel_status oriel_bridge_join(oriel_comm *comm, const oriel_bridge_ticket *tick
  * at most. */
 void oriel_bridge_close(oriel_comm *comm);
 
-/* ---- for bridge.c (bridge_reach.c) --------------------------------------------------------- */
+/* ---- for bridge.c (reach.c) --------------------------------------------------------- */
 
 /* Local: a listening socket, and how to reach it. */
 oriel_status oriel_bridge_listen(oriel_bridge_ticket *ticket_p, int *fd_p);

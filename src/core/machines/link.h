@@ -1,5 +1,5 @@
 /* One connection between two machines' leads: messages of one size, whole or not at all.
- * Never waits, but for link_wait. */
+ * Never waits, but for oriel_link_wait. */
 #ifndef ORIEL_CORE_MACHINES_LINK_H
 #define ORIEL_CORE_MACHINES_LINK_H
 
@@ -35,11 +35,11 @@ typedef struct oriel_link {
     link_message in, out; /* the messages under way, one each way */
     size_t got;           /* bytes of `in` */
     size_t left;          /* bytes of `out` that are still to be sent */
-    /* What the other end has been told: per process, and per rank. */
-    uint32_t *rounds, *states;
-    unsigned char *ranks;
-    uint32_t shared; /* for the meetings before this one */
-    int aborted;
+    uint32_t *rounds;     /* what the other end has been told of each process: its meetings */
+    uint32_t *states;     /* likewise: whether it lives */
+    unsigned char *ranks; /* likewise of each rank */
+    uint32_t shared;      /* for the meetings before this one */
+    int aborted;          /* it has been told that the comm has failed */
 } oriel_link;
 
 /* On failure nothing is left, but `fd` is the caller's. */

@@ -19,7 +19,8 @@ enum { TRIES = 2, UNKNOWN = -1, MOST_MEETINGS = 1 << 24 };
 /* A process's connections are closed a moment before the system tells of its end. */
 #define END_S 0.5
 /* How soon a wait looks at the outcome and at the others' lives for the first time, and how seldom
- * at last: who fails wakes those who wait for it, so that a look finds what a third has said. */
+ * at last: a process that fails wakes those that wait for it, so that a look finds what a third one
+ * has said. */
 #define FIRST_LOOK_S 0.1
 #define LAST_LOOK_S  0.4
 /* How long process 0, where it holds the store, keeps a failure there for those who are on their
@@ -150,7 +151,7 @@ static oriel_status blame(oriel_meeting *m, oriel_status st)
                       (int)m->lives.of[ended].pid);
 }
 
-/* Who comes when process 0 and its store are gone hears nothing. */
+/* A process that comes when process 0 and its store are gone hears nothing. */
 static void stay_for_late(const oriel_meeting *m)
 {
     double until = oriel_now() + LATE_S;

@@ -274,7 +274,8 @@ static void handle_failed_poll(oriel_store_server *server, int error, double now
     oriel_sys_now->poll(NULL, 0, POLL_PAUSE_MS);
 }
 
-/* Who comes now wants the next store at this address, and who waits for a key, too. */
+/* A client that comes now wants the next store at this address, and so does one that waits for a
+ * key. */
 static void stop_listening(oriel_store_server *server)
 {
     if (server->listener >= 0)

@@ -23,7 +23,7 @@ oriel_status oriel_store_server_create(const char *address, const char *secret,
 /* The address clients connect to. */
 const char *oriel_store_server_address(const oriel_store_server *server);
 /* Waits at most `linger_s` seconds until every client has closed, then ends. Meanwhile it gives out
- * the keys there are; who waits for another, or comes anew, is sent away at once. */
+ * the keys there are; a client that waits for another, or comes anew, is sent away at once. */
 void oriel_store_server_destroy(oriel_store_server *server, double linger_s);
 
 /* Local: connects, retrying until `timeout_s` has passed (process 0 may be

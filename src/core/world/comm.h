@@ -30,16 +30,17 @@ struct oriel_group {
     int num_procs;    /* length of `procs` */
     int one_process;  /* all members live in this process */
     int spans;        /* not all on one machine: memory is not shared */
-    int each;         /* members of a machine, where those of one stand together and all have as
-                       * many; else 1 */
-    struct oriel_group *_Atomic here; /* those of this machine, if it spans: see span.c */
+    int each; /* members of a machine, where those of one come one after the other and all have as
+               * many; else 1 */
+    struct oriel_group *_Atomic here; /* those of this machine, if it spans: see
+                                       * ops/cuda/span.c */
     int owned;                        /* freed with the comm, not by oriel_group_destroy */
-    int *ranks;
-    int *procs;                   /* distinct processes of the members */
-    oriel_facts facts;            /* what follows from the group for the choice of a mode */
-    uint64_t *sequence;           /* ordered calls so far, per local rank of this process */
-    struct oriel_member *members; /* per local rank: its place in the group's lane */
-    struct oriel_group *next;     /* in comm->groups */
+    int *ranks;                       /* of the members, in the world */
+    int *procs;                       /* distinct processes of the members */
+    oriel_facts facts;                /* what follows from the group for the choice of a mode */
+    uint64_t *sequence;               /* ordered calls so far, per local rank of this process */
+    struct oriel_member *members;     /* per local rank: its place in the group's lane */
+    struct oriel_group *next;         /* in comm->groups */
 };
 
 typedef struct oriel_group_list {

@@ -1,6 +1,6 @@
-/* The cuda fabric: device memory that other processes and other GPUs can map, by the
- * driver's virtual memory calls. A descriptor passes through a port (port.h); within a
- * process addresses are enough. Ranks may share a GPU. */
+/* Device memory that other processes and other GPUs can map, by the driver's virtual memory
+ * calls. A descriptor passes through a port (port.h); within a process addresses are enough.
+ * Ranks may share a GPU. */
 #ifndef ORIEL_FABRIC_CUDA_MEMORY_H
 #define ORIEL_FABRIC_CUDA_MEMORY_H
 
@@ -47,9 +47,9 @@ static inline void oriel_cuda_leave(void)
 }
 
 /* Makes memory on `gpu`, zeroed, with a descriptor for others. Its addresses are not given back
- * when it is closed, but kept for the next that is as long: who makes and closes the same in the
- * same order, as a world and the next of its shape do, finds it at the same place. Captured graphs
- * count on that. */
+ * when it is closed, but kept for the next that is as long: a process that makes and closes the
+ * same in the same order, as a world and the next of its shape do, finds it at the same place.
+ * Captured graphs count on that. */
 oriel_status oriel_cuda_memory_create(const oriel_gpu *gpu, size_t bytes,
                                       oriel_cuda_memory *memory_p);
 /* Maps memory behind `fd`, which stays the caller's; `lasting` as above. Nobody can touch it before

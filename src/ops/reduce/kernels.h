@@ -1,4 +1,4 @@
-/* The loops behind oriel_reduce: one table for each instruction set, all giving
+/* The loops behind oriel_reduce_elements: one table for each instruction set, all giving
  * the same bits. For reduce.c, its tests and its bench. */
 #ifndef ORIEL_OPS_REDUCE_KERNELS_H
 #define ORIEL_OPS_REDUCE_KERNELS_H
@@ -29,7 +29,7 @@ extern const oriel_reduce_kernels oriel_reduce_kernels_avx2;
 /* The tables that this CPU can run, best first; NULL past the last. */
 const oriel_reduce_kernels *oriel_reduce_kernels_get(int index);
 
-/* oriel_reduce with a table of the caller's choice. */
+/* oriel_reduce_elements with a table of the caller's choice. */
 void oriel_reduce_with(const oriel_reduce_kernels *kernels, void *dst, const void *const *src,
                        int n, size_t count, oriel_dtype dtype, oriel_redop redop);
 

@@ -20,7 +20,7 @@ def test_startup(tmp_path):
         assert 0 < row["beyond_s"] <= row["create_s_high"]
         assert row["heap_bytes"] > 1 << 20 and row["private_bytes"] > 0
         # Process 0 asks everybody twice; the others say two things, hear three, and find the
-        # meeting; who waits for long asks again.
+        # meeting; one that waits for long asks again.
         assert (row["requests_most"] >= n) == (n > 1)
         assert row["requests_mean"] < 16
         # Each looks once at every process of its machine, itself included.

@@ -1,5 +1,6 @@
 """Worlds that fail at random, one after the other: processes that raise, die and are replaced, ask
-for what they cannot have, and are interrupted. Who is told of a failure is told whose it is."""
+for what they cannot have, and are interrupted. All that are told of a failure are told whose it
+is."""
 
 import os
 import random
@@ -53,7 +54,8 @@ class Job:
 
 
 def blamed(number):
-    """Who may be named: the one of the round, or of those beside it, where one is a world behind."""
+    """Those who may be named: the one of the round, or of those beside it, where one is a world
+    behind."""
     plans = [plan(SEED, n, PROCESSES) for n in (number - 1, number, number + 1)]
     return {victim for kind, victim, *_ in plans if kind != "good"}
 

@@ -58,7 +58,7 @@ def test_each_rank_calls_a_function_of_its_own():
 
 
 def test_a_function_without_the_call():
-    """Who made none comes to its end, and the others hear of that."""
+    """The rank that made none comes to its end, and the others hear of that."""
     _, _, reports = run_case("no_call")
     assert reports[1][0]["text"] is None
     assert "process 1" in reports[0][0]["text"]

@@ -1,5 +1,5 @@
 /* Elements in packs of 8-byte words, and what combines them: the device's side of
- * reduce_element.h, giving the same bits. Compiled without contraction. */
+ * ops/reduce/element.h, giving the same bits. Compiled without contraction. */
 #ifndef ORIEL_OPS_CUDA_KERNELS_ELEMENT_CUH
 #define ORIEL_OPS_CUDA_KERNELS_ELEMENT_CUH
 
@@ -68,7 +68,7 @@ REAL(bf16, uint16_t, float, bf16_load, bf16_store(f32_store(a)))
 REAL(f8e4m3fn, uint8_t, float, f8e4m3fn_load, f8e4m3fn_store(f32_store(a)))
 REAL(f8e5m2, uint8_t, float, f8e5m2_load, f8e5m2_store(f32_store(a)))
 
-/* As COMPLEX_PAIR in reduce_loops.h. */
+/* As COMPLEX_PAIR in ops/reduce/loops.h. */
 #define COMPLEX(T, R, type, words_each)                                                            \
     struct T##_value {                                                                             \
         type r, i;                                                                                 \

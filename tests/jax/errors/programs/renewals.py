@@ -1,8 +1,8 @@
 """One of several processes whose worlds fail and are renewed: renewals.py SEED ROUNDS START
 
 In each round one process does what `plan` says, and all find a world again. A process that kills
-itself says in which round; who takes its place starts in the next. All learn the round from
-process 0, since one that is interrupted may have missed a world."""
+itself says in which round; a process that takes its place starts in the next. All learn the round
+from process 0, since one that is interrupted may have missed a world."""
 
 import ctypes
 import os
