@@ -21,16 +21,16 @@ from oriel import _threads
 
 _threads.reserve()
 
-from oriel._all_reduce import all_reduce, all_reduce_vias  # noqa: E402  (after the reservation)
-from oriel._barrier import barrier  # noqa: E402
-from oriel._exchange import all_to_all, broadcast, permute  # noqa: E402
-from oriel._gather import all_gather, reduce_scatter  # noqa: E402
+from oriel._collectives.all_reduce import all_reduce, all_reduce_vias  # noqa: E402  (after the reservation)
+from oriel._collectives.barrier import barrier  # noqa: E402
+from oriel._collectives.exchange import all_to_all, broadcast, permute  # noqa: E402
+from oriel._collectives.gather import all_gather, reduce_scatter  # noqa: E402
+from oriel._collectives.primitive import axis_index  # noqa: E402
+from oriel._collectives.ragged import ragged_all_to_all  # noqa: E402
+from oriel._collectives.rooted import gather, reduce, scan, scatter  # noqa: E402
 from oriel._kernel import kernel  # noqa: E402
 from oriel._lib import OrielError, Status, version  # noqa: E402
 from oriel._op import op  # noqa: E402
-from oriel._primitive import axis_index  # noqa: E402
-from oriel._ragged import ragged_all_to_all  # noqa: E402
-from oriel._rooted import gather, reduce, scan, scatter  # noqa: E402
 from oriel._world import (  # noqa: E402
     check,
     finalize,

@@ -10,10 +10,11 @@ import numpy as np
 from jax import lax
 from jax.interpreters import mlir
 
-from oriel import _calls, _compat, _lib, _primitive, _world
+from oriel import _calls, _compat, _lib, _world
+from oriel._collectives import primitive as _primitive
+from oriel._collectives.primitive import Operation
 from oriel._compile import build as _build
 from oriel._compile import source as _source
-from oriel._primitive import Operation
 
 _operation = Operation("kernel", multiple_results=True)
 _MOST_SAID = 63  # letters; as in src/ffi/site.c

@@ -12,7 +12,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from oriel import _lib, _primitive
+from oriel import _lib
+from oriel._collectives import primitive as _primitive
 from oriel._kernel import Function, as_numbers, is_list_of_shapes
 from oriel._lib import OrielError, Status
 

@@ -7,7 +7,8 @@ import jax.numpy as jnp
 import oriel
 import pytest
 from jax.sharding import PartitionSpec as P
-from oriel import _lib, _primitive, _world
+from oriel import _lib, _world
+from oriel._collectives import primitive as _primitive
 from support import make_mesh, over
 
 ORDER = (2, 0, 3, 1, 7, 6, 5, 4)

@@ -9,7 +9,8 @@ import oriel
 import pytest
 from jax import lax
 from jax.sharding import PartitionSpec as P
-from oriel import _calls, _rooted
+from oriel import _calls
+from oriel._collectives import rooted as _rooted
 from support import assert_bits, make_mesh, over
 
 N = 8

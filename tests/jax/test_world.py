@@ -125,7 +125,7 @@ def test_status_is_that_of_the_header():
 def test_codes_are_those_of_the_header():
     header = (ROOT / "include" / "oriel" / "oriel.h").read_text()
     named = re.findall(r"ORIEL_([A-Z]+) = (\d)", header.split("oriel_redop {")[1].split("}")[0])
-    assert {k.upper(): str(v) for k, v in oriel._reduction.CODES.items()} == dict(named)
+    assert {k.upper(): str(v) for k, v in oriel._collectives.reduction.CODES.items()} == dict(named)
 
 
 def test_operations_are_those_of_the_library():

@@ -212,7 +212,9 @@ def broadcast_by_lax(x, axes, root):
     """What lax.pbroadcast is by definition; XLA has it for GPUs alone."""
     mask = lax.axis_index(axes) == root
     y = lax.psum(jnp.where(mask, x, jnp.zeros_like(x)), axes).astype(x.dtype)
-    return oriel._primitive.make_varying(y, axes if isinstance(axes, tuple) else (axes,))
+    return oriel._collectives.primitive.make_varying(
+        y, axes if isinstance(axes, tuple) else (axes,)
+    )
 
 
 def reduce_by_lax(x, axes, op="sum"):

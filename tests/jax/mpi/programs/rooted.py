@@ -6,7 +6,8 @@ import jax.numpy as jnp
 import numpy as np
 import oriel
 from common import report
-from oriel import _calls, _rooted
+from oriel import _calls
+from oriel._collectives import rooted as _rooted
 
 SHAPE = 2, 3
 

@@ -5,8 +5,10 @@ import functools
 import jax
 from jax import lax
 
-from oriel import _calls, _compat, _lib, _primitive, _reduction, _world
-from oriel._primitive import Operation
+from oriel import _calls, _compat, _lib, _world
+from oriel._collectives import primitive as _primitive
+from oriel._collectives import reduction as _reduction
+from oriel._collectives.primitive import Operation
 
 _operation = Operation("all_reduce")
 

@@ -2,8 +2,9 @@
 
 import jax
 
-from oriel import _calls, _primitive
-from oriel._primitive import Operation
+from oriel import _calls
+from oriel._collectives import primitive as _primitive
+from oriel._collectives.primitive import Operation
 
 _operation = Operation("barrier", multiple_results=True)
 

@@ -6,9 +6,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from oriel import _calls, _primitive
-from oriel._all_reduce import all_reduce
-from oriel._primitive import Operation, size_of
+from oriel import _calls
+from oriel._collectives import primitive as _primitive
+from oriel._collectives.all_reduce import all_reduce
+from oriel._collectives.primitive import Operation, size_of
 
 _all_to_all = Operation("all_to_all")
 _broadcast = Operation("broadcast")

@@ -10,11 +10,13 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from oriel import _calls, _primitive, _reduction, _world
-from oriel._all_reduce import all_reduce
-from oriel._exchange import broadcast
-from oriel._gather import all_gather
-from oriel._primitive import Operation, axis_index, size_of
+from oriel import _calls, _world
+from oriel._collectives import primitive as _primitive
+from oriel._collectives import reduction as _reduction
+from oriel._collectives.all_reduce import all_reduce
+from oriel._collectives.exchange import broadcast
+from oriel._collectives.gather import all_gather
+from oriel._collectives.primitive import Operation, axis_index, size_of
 
 _gather = Operation("gather")
 _scatter = Operation("scatter")

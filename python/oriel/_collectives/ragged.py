@@ -5,9 +5,10 @@ import jax.numpy as jnp
 from jax.extend.mlir.dialects import stablehlo
 from jax.interpreters import ad, mlir
 
-from oriel import _calls, _compat, _primitive
-from oriel._exchange import all_to_all
-from oriel._primitive import Operation, size_of
+from oriel import _calls, _compat
+from oriel._collectives import primitive as _primitive
+from oriel._collectives.exchange import all_to_all
+from oriel._collectives.primitive import Operation, size_of
 
 _operation = Operation("ragged_all_to_all")
 _INDICES = ("input_offsets", "send_sizes", "output_offsets", "recv_sizes")

@@ -6,8 +6,10 @@ whatever else a caller asks for is a reshape or a transpose around them."""
 import jax
 import jax.numpy as jnp
 
-from oriel import _calls, _primitive, _reduction
-from oriel._primitive import Operation, size_of
+from oriel import _calls
+from oriel._collectives import primitive as _primitive
+from oriel._collectives import reduction as _reduction
+from oriel._collectives.primitive import Operation, size_of
 
 _gather = Operation("all_gather")
 _scatter = Operation("reduce_scatter")

@@ -10,8 +10,9 @@ from jax import lax
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
-from oriel import _calls, _compat, _groups, _lib, _world
+from oriel import _calls, _compat, _lib, _world
 from oriel._calls import as_attribute
+from oriel._collectives import groups as _groups
 
 _DTYPES = frozenset(
     "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 bfloat16 float32 float64 "
