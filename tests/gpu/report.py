@@ -11,7 +11,6 @@
 Results carry a digest of each source they were made from.
 """
 
-import fnmatch
 import hashlib
 import json
 import re
@@ -119,7 +118,7 @@ def write(folder):
 
 
 def read_stale(text):
-    """{path or pattern: reason}"""
+    """{path: reason}"""
     lines = [line for line in text.splitlines() if line.strip() and not line.startswith("#")]
     return dict(tuple(part.strip() for part in f"{line}|".split("|")[:2]) for line in lines)
 
@@ -130,9 +129,9 @@ def judge(now, thens, listed):
     changed = sorted(
         name for name in names if any(now.get(name) != then.get(name) for then in thens)
     )
-    due = [name for name in changed if not any(fnmatch.fnmatchcase(name, p) for p in listed)]
-    over = [pattern for pattern in listed if not fnmatch.filter(changed, pattern)]
-    bare = [pattern for pattern, reason in listed.items() if not reason]
+    due = [name for name in changed if name not in listed]
+    over = [name for name in listed if name not in changed]
+    bare = [name for name, reason in listed.items() if not reason]
     if not thens:
         return 1, f"there are no results of a GPU: {AGAIN}"
     if due:
