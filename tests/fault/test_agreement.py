@@ -32,10 +32,10 @@ def test_one_comes_around_the_deadline(processes, record_property):
 
 @pytest.mark.parametrize("operation", job.OPERATIONS)
 def test_late_process(operation):
-    variants = [(10, {})]
+    cases = [(10, {})]
     if operation != "barrier":
-        variants.append((100000, {"chunk": "1K", "staging": "256K"}))
-    for count, options in variants:
+        cases.append((100000, {"chunk": "1K", "staging": "256K"}))
+    for count, options in cases:
         text = job.check(3, "late_process", count, operation, **options).text
         job.check_told(text, 2, 3.5)  # their deadline is 0.5 s
         job.check_told(text, 1, 0.5, "refused")  # the late one, without one of its own

@@ -28,6 +28,10 @@ OPERATIONS = [
     "permute",
     "barrier",
     "ragged_all_to_all",
+    "gather",
+    "scatter",
+    "reduce",
+    "scan",
 ]
 # Full counts, for `make soak`.
 SOAK = bool(os.environ.get("SOAK"))
