@@ -1,6 +1,6 @@
 /* Who rings in a lane (oriel_lane_look in src/core/protocol/lane.c, lane in src/ops/host/request.c,
- * wait.c): an arrival is a plain store, so nobody knows that it was the last; who
- * finds the call full rings, after the fence. Where each needs one other alone, nobody
+ * wait.c): an arrival is a plain store, so nobody knows that it was the last; a
+ * member that finds the call full rings, after the fence. Where each needs one other alone, nobody
  * looks for the last: a member that arrives rings, and so does one that has completed,
  * since the others may wait for the room of it by then. One call, no faults, and a sleep
  * that ends by the bell alone; bell.pml has the bell in detail. Store buffers are those of lane.pml. */

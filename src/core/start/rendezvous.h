@@ -1,4 +1,5 @@
-/* The store of a job whose caller brings none: which one it is, and who holds it. */
+/* The store of a job whose caller brings none: which one it is, and which process
+ * holds it. */
 #ifndef ORIEL_CORE_START_RENDEZVOUS_H
 #define ORIEL_CORE_START_RENDEZVOUS_H
 

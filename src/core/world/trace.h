@@ -16,7 +16,7 @@ void oriel_trace_end(heap_trace *entry, enum trace_state state);
 void oriel_trace_wait(heap_trace *entry, int rank, double now);
 /* The rank that holds `rank` up in the end: it waits for another, that one for the next, until one
  * waits for nobody, or has not looked for a while: it may be stopped. In a circle, or where that is
- * `asker`, who waits for `rank`: `rank`. */
+ * `asker`, which waits for `rank`: `rank`. */
 int oriel_trace_culprit(const oriel_comm *comm, int rank, int asker);
 /* "its last operation was all_reduce #17 of 64 bytes, done 4.2 s ago" */
 void oriel_trace_describe(const oriel_comm *comm, int rank, char *out, size_t len);

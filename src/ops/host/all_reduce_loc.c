@@ -1,4 +1,4 @@
-/* Who has the minimum or the maximum: two reductions, the second one over positions. No kind of
+/* Which member has the minimum or the maximum: two reductions, the second one over positions. No kind of
  * its own, so members that differ here are told of an all_reduce. */
 #include <string.h>
 
