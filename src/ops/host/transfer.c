@@ -2,6 +2,7 @@
 #include "ops/host/transfer.h"
 
 #include "base/copy.h"
+#include "base/math.h"
 #include "base/sys.h"
 
 enum { HUGE_PAGE = 2 << 20, HUGE_FROM = 4 << 20 };
@@ -10,8 +11,8 @@ enum { HUGE_PAGE = 2 << 20, HUGE_FROM = 4 << 20 };
  * written, which takes longer than the operation; huge pages save most of them. */
 void oriel_transfer_advise(const void *result, size_t bytes)
 {
-    uintptr_t from = ((uintptr_t)result + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
-    uintptr_t to = ((uintptr_t)result + bytes) / HUGE_PAGE * HUGE_PAGE;
+    uintptr_t from = oriel_round_up((uintptr_t)result, HUGE_PAGE);
+    uintptr_t to = oriel_round_down((uintptr_t)result + bytes, HUGE_PAGE);
 
     if (bytes >= HUGE_FROM && from < to)
         oriel_sys_now->advise_huge((void *)from, to - from);

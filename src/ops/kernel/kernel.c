@@ -6,6 +6,7 @@
 #include "base/config.h"
 #include "base/copy.h"
 #include "base/log.h"
+#include "base/math.h"
 #include "base/sys.h"
 #include "base/hash.h"
 #include "core/world/names.h"
@@ -89,9 +90,9 @@ static const char *kind_of(const oriel_kernel *kernel)
 
 /* ---- a call ------------------------------------------------------------------------- */
 
-static size_t round_up(size_t bytes)
+static size_t lines(size_t bytes)
 {
-    return (bytes + LINE - 1) / LINE * LINE;
+    return oriel_round_up(bytes, LINE);
 }
 
 static const struct oriel_custom_moves moves;
@@ -108,12 +109,12 @@ static struct layout layout_of(int n, int num_buffers, int num_threads)
     size_t count = (size_t)num_buffers;
     struct layout at;
 
-    at.buffers = round_up(sizeof(oriel_kernel_call));
-    at.reach = at.buffers + round_up(count * sizeof(kernel_buffer));
-    at.peers = at.reach + round_up(count * sizeof(oriel_buffer));
-    at.boards = at.peers + round_up(count * members * sizeof(void *));
-    at.threads = at.boards + round_up(members * sizeof(oriel_board *));
-    at.board = at.threads + round_up((size_t)num_threads * sizeof(kernel_thread));
+    at.buffers = lines(sizeof(oriel_kernel_call));
+    at.reach = at.buffers + lines(count * sizeof(kernel_buffer));
+    at.peers = at.reach + lines(count * sizeof(oriel_buffer));
+    at.boards = at.peers + lines(count * members * sizeof(void *));
+    at.threads = at.boards + lines(members * sizeof(oriel_board *));
+    at.board = at.threads + lines((size_t)num_threads * sizeof(kernel_thread));
     at.bytes = at.board + ORIEL_BOARD_BYTES(n);
     return at;
 }
@@ -221,11 +222,11 @@ void oriel_kernel_call_identify(oriel_kernel_call *call, const oriel_heap *heap)
 /* An area has the board first, then the buffers: the same on all ranks. */
 static size_t lay_out(oriel_kernel_call *call, int n)
 {
-    size_t at = round_up(ORIEL_BOARD_BYTES(n));
+    size_t at = lines(ORIEL_BOARD_BYTES(n));
 
     for (int i = 0; i < call->num_buffers; i++) {
         call->buffers[i].at = at;
-        at += round_up(oriel_kernel_bytes(&call->buffers[i]) +
+        at += lines(oriel_kernel_bytes(&call->buffers[i]) +
                        1); /* none begins where another ends */
     }
     return at;
