@@ -1,7 +1,6 @@
 #!/bin/sh
-# Measures what docs/performance.md shows of CPUs, into bench/results/, in as many rounds
-# as it says there. Takes over an hour on a machine that does nothing else; then:
-# bench/report.py. What it shows of a GPU comes from tests/gpu/run.sh.
+# Measures what docs/performance.md shows of CPUs, into bench/results/, in 21 or 31 rounds.
+# Takes over an hour on a machine that does nothing else; then: bench/report.py. What it shows of a GPU comes from tests/gpu/run.sh.
 #
 #   bench/measure.sh [words for the level of C, such as --rounds 5]
 #

@@ -18,7 +18,7 @@
  * is the guide.
  *
  * Team. A kernel runs once on every rank of a group, on each by all threads of that
- * rank's team: at least four on a CPU, in no particular order, the whole grid on a GPU.
+ * rank's team: four on a CPU (ORIEL_TEAM), in no particular order, the whole grid on a GPU.
  *
  * Begin and end. No thread of any rank begins before the operands of all ranks are
  * there, and the results of all ranks may be written from then on. Results are what
