@@ -210,9 +210,9 @@ ORIEL_API oriel_status oriel_window_find(oriel_comm *comm, const void *addr,
  * In place: send == recv. */
 ORIEL_API oriel_status oriel_all_reduce(oriel_group *group, int rank, const void *send, void *recv,
                                         size_t count, oriel_dtype dtype, oriel_redop redop);
-/* ORIEL_MIN and ORIEL_MAX, and which member has it: `loc` gets the position in the group of the first
- * member whose element is equal to the one in `recv`, -0 to +0 and NaN to NaN. It is made of two
- * all_reduces, the second one over positions, and has no started form; never in place. */
+/* ORIEL_MIN and ORIEL_MAX, and which member has it: `loc` gets the position in the group of the
+ * first member whose element is equal to the one in `recv`, -0 to +0 and NaN to NaN. It is made of
+ * two all_reduces, the second one over positions, and has no started form; never in place. */
 ORIEL_API oriel_status oriel_all_reduce_loc(oriel_group *group, int rank, const void *send,
                                             void *recv, int32_t *loc, size_t count,
                                             oriel_dtype dtype, oriel_redop redop);

@@ -119,7 +119,8 @@ static int gone(const oriel_comm *comm, uint32_t round)
     return missing >= 0 && atomic_load(&comm->heap.procs[missing].state) >= PROC_LEFT;
 }
 
-/* The one that is missing hears this too, wherever it waits: so the process that waited is named first. */
+/* The one that is missing hears this too, wherever it waits: so the process that waited is named
+ * first. */
 static void abort_late(oriel_comm *comm, int missing, double timeout_s)
 {
     int rank = comm->heap.procs[missing].first_rank;

@@ -1,5 +1,5 @@
-/* Which member has the minimum or the maximum: two reductions, the second one over positions. No kind of
- * its own, so members that differ here are told of an all_reduce. */
+/* Which member has the minimum or the maximum: two reductions, the second one over positions. No
+ * kind of its own, so members that differ here are told of an all_reduce. */
 #include <string.h>
 
 #include "base/math.h"

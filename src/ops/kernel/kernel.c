@@ -226,8 +226,7 @@ static size_t lay_out(oriel_kernel_call *call, int n)
 
     for (int i = 0; i < call->num_buffers; i++) {
         call->buffers[i].at = at;
-        at += lines(oriel_kernel_bytes(&call->buffers[i]) +
-                       1); /* none begins where another ends */
+        at += lines(oriel_kernel_bytes(&call->buffers[i]) + 1); /* none begins where another ends */
     }
     return at;
 }
