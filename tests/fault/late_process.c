@@ -100,7 +100,7 @@ static family_call late_call(enum oriel_kind kind, size_t count)
 
     call.seed = LATE;
     while (kind != ORIEL_KIND_SCAN && !family_needs(&call, RANKS, 0, LATE))
-        call.seed += RANKS;
+        call.seed++;
     return call;
 }
 
