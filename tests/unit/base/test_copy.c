@@ -45,13 +45,13 @@ static void check_all(copier copy)
     }
 }
 
-static void plain_copies(void **state)
+static void test_plain_copies(void **state)
 {
     (void)state;
     check_all(oriel_copy);
 }
 
-static void streaming_copies(void **state)
+static void test_streaming_copies(void **state)
 {
     (void)state;
     check_all(oriel_copy_stream);
@@ -60,8 +60,8 @@ static void streaming_copies(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(plain_copies),
-        cmocka_unit_test(streaming_copies),
+        cmocka_unit_test(test_plain_copies),
+        cmocka_unit_test(test_streaming_copies),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

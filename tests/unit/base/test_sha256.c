@@ -29,7 +29,7 @@ static void hash(const void *data, size_t len, uint8_t digest[ORIEL_SHA256_BYTES
 }
 
 /* RFC 6234, section 8.5, and FIPS 180-2, appendix B. */
-static void sha256_gives_the_published_digests(void **state)
+static void test_sha256_gives_the_published_digests(void **state)
 {
     static const struct {
         const char *text, *digest;
@@ -51,7 +51,7 @@ static void sha256_gives_the_published_digests(void **state)
     }
 }
 
-static void sha256_takes_a_million_letters_in_odd_pieces(void **state)
+static void test_sha256_takes_a_million_letters_in_odd_pieces(void **state)
 {
     uint8_t digest[ORIEL_SHA256_BYTES];
     oriel_sha256 sha;
@@ -71,7 +71,7 @@ static void sha256_takes_a_million_letters_in_odd_pieces(void **state)
 }
 
 /* The padding has a case for each length modulo a block. */
-static void sha256_is_the_same_however_the_text_is_cut(void **state)
+static void test_sha256_is_the_same_however_the_text_is_cut(void **state)
 {
     uint8_t text[2 * ORIEL_SHA256_BLOCK + 5];
     uint8_t whole[ORIEL_SHA256_BYTES], cut[ORIEL_SHA256_BYTES];
@@ -98,7 +98,7 @@ static void fill(uint8_t *bytes, size_t len, int value)
 }
 
 /* RFC 4231, test cases 1 to 4, 6 and 7; 5 only truncates its result. */
-static void hmac_gives_the_digests_of_rfc_4231(void **state)
+static void test_hmac_gives_the_digests_of_rfc_4231(void **state)
 {
     static const char big_key[] = "Test Using Larger Than Block-Size Key - Hash Key First";
     static const char big_both[] =
@@ -132,7 +132,7 @@ static void hmac_gives_the_digests_of_rfc_4231(void **state)
     assert_digest(mac, "9b09ffa71b942fcb27635fbcd5b0e944bfdc63644f0713938a7f51535c3a35e2");
 }
 
-static void hmac_takes_an_empty_key(void **state)
+static void test_hmac_takes_an_empty_key(void **state)
 {
     uint8_t mac[ORIEL_SHA256_BYTES];
 
@@ -141,7 +141,7 @@ static void hmac_takes_an_empty_key(void **state)
     assert_digest(mac, "b613679a0814d9ec772f95d778c35fc5ff1697c493715653c6c712144292c5ad");
 }
 
-static void digests_differ_when_any_bit_does(void **state)
+static void test_digests_differ_when_any_bit_does(void **state)
 {
     uint8_t a[ORIEL_SHA256_BYTES], b[ORIEL_SHA256_BYTES];
 
@@ -159,12 +159,12 @@ static void digests_differ_when_any_bit_does(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sha256_gives_the_published_digests),
-        cmocka_unit_test(sha256_takes_a_million_letters_in_odd_pieces),
-        cmocka_unit_test(sha256_is_the_same_however_the_text_is_cut),
-        cmocka_unit_test(hmac_gives_the_digests_of_rfc_4231),
-        cmocka_unit_test(hmac_takes_an_empty_key),
-        cmocka_unit_test(digests_differ_when_any_bit_does),
+        cmocka_unit_test(test_sha256_gives_the_published_digests),
+        cmocka_unit_test(test_sha256_takes_a_million_letters_in_odd_pieces),
+        cmocka_unit_test(test_sha256_is_the_same_however_the_text_is_cut),
+        cmocka_unit_test(test_hmac_gives_the_digests_of_rfc_4231),
+        cmocka_unit_test(test_hmac_takes_an_empty_key),
+        cmocka_unit_test(test_digests_differ_when_any_bit_does),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

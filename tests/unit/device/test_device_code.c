@@ -8,7 +8,7 @@
 
 #include "core/device/code.h"
 
-static void a_file_is_of_one_part_architecture_and_compiler(void **state)
+static void test_a_file_is_of_one_part_architecture_and_compiler(void **state)
 {
     static const struct {
         int part, arch;
@@ -32,7 +32,7 @@ static void a_file_is_of_one_part_architecture_and_compiler(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_file_is_of_one_part_architecture_and_compiler)};
+        cmocka_unit_test(test_a_file_is_of_one_part_architecture_and_compiler)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -160,7 +160,7 @@ static oriel_status try_both(const xla_api *api, oriel_site *site, const char *m
     return st;
 }
 
-static void a_call_gets_the_communicator_of_its_groups(void **state)
+static void test_a_call_gets_the_communicator_of_its_groups(void **state)
 {
     oriel_site *site = site_of(places);
     void *lent;
@@ -179,7 +179,7 @@ static void a_call_gets_the_communicator_of_its_groups(void **state)
     oriel_site_destroy(site);
 }
 
-static void a_newer_extension_will_do(void **state)
+static void test_a_newer_extension_will_do(void **state)
 {
     struct {
         xla_collectives first;
@@ -195,7 +195,7 @@ static void a_newer_extension_will_do(void **state)
     oriel_site_destroy(site);
 }
 
-static void without_an_extension_a_call_goes_without(void **state)
+static void test_without_an_extension_a_call_goes_without(void **state)
 {
     xla_collectives strange[] = {collectives(sizeof *strange, 1, 0),
                                  collectives(sizeof *strange - 8, 0, 1),
@@ -222,7 +222,7 @@ static void without_an_extension_a_call_goes_without(void **state)
     assert_int_equal(requests + takes, 0);
 }
 
-static void a_call_without_places_borrows_nothing(void **state)
+static void test_a_call_without_places_borrows_nothing(void **state)
 {
     oriel_site *site = site_of(NULL);
 
@@ -232,7 +232,7 @@ static void a_call_without_places_borrows_nothing(void **state)
 }
 
 /* XLA would ask NCCL, which would refuse, and the program would fail. */
-static void ranks_that_share_a_gpu_ask_only_if_nccl_allows_it(void **state)
+static void test_ranks_that_share_a_gpu_ask_only_if_nccl_allows_it(void **state)
 {
     oriel_site *site = site_of(places);
     void *lent;
@@ -251,7 +251,7 @@ static void ranks_that_share_a_gpu_ask_only_if_nccl_allows_it(void **state)
     oriel_site_destroy(site);
 }
 
-static void what_xla_refuses_is_an_error(void **state)
+static void test_what_xla_refuses_is_an_error(void **state)
 {
     oriel_site *site = site_of(places);
     void *lent;
@@ -263,7 +263,7 @@ static void what_xla_refuses_is_an_error(void **state)
     oriel_site_destroy(site);
 }
 
-static void places_are_checked(void **state)
+static void test_places_are_checked(void **state)
 {
     oriel_site *site = NULL;
 
@@ -276,13 +276,13 @@ int main(void)
 {
 #define LENDING(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
     const struct CMUnitTest tests[] = {
-        LENDING(a_call_gets_the_communicator_of_its_groups),
-        LENDING(a_newer_extension_will_do),
-        LENDING(without_an_extension_a_call_goes_without),
-        LENDING(a_call_without_places_borrows_nothing),
-        LENDING(ranks_that_share_a_gpu_ask_only_if_nccl_allows_it),
-        LENDING(what_xla_refuses_is_an_error),
-        LENDING(places_are_checked),
+        LENDING(test_a_call_gets_the_communicator_of_its_groups),
+        LENDING(test_a_newer_extension_will_do),
+        LENDING(test_without_an_extension_a_call_goes_without),
+        LENDING(test_a_call_without_places_borrows_nothing),
+        LENDING(test_ranks_that_share_a_gpu_ask_only_if_nccl_allows_it),
+        LENDING(test_what_xla_refuses_is_an_error),
+        LENDING(test_places_are_checked),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

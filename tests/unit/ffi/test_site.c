@@ -83,7 +83,7 @@ static void check_count(oriel_site *site, int rank, int64_t run, uint64_t expect
 }
 
 /* A function compiled for two shapes, then anew. */
-static void programs_share_the_count_of_a_call(void **state)
+static void test_programs_share_the_count_of_a_call(void **state)
 {
     oriel_site *sites[] = {compile(11), compile(11), compile(11)};
 
@@ -108,7 +108,7 @@ static void check_execution(oriel_site *site, int rank, int64_t run, uint16_t ex
 }
 
 /* Two calls, one of them in a loop. */
-static void executions_of_a_program_are_counted(void **state)
+static void test_executions_of_a_program_are_counted(void **state)
 {
     oriel_site *sites[] = {compile(17), compile(18)};
 
@@ -126,7 +126,7 @@ static void executions_of_a_program_are_counted(void **state)
 }
 
 /* Programs of a factory have the same run ids. */
-static void programs_of_one_name_are_no_copies(void **state)
+static void test_programs_of_one_name_are_no_copies(void **state)
 {
     oriel_site *sites[] = {compile(12), compile(12)};
 
@@ -137,7 +137,7 @@ static void programs_of_one_name_are_no_copies(void **state)
     oriel_site_destroy(sites[1]);
 }
 
-static void a_copied_call_is_refused(void **state)
+static void test_a_copied_call_is_refused(void **state)
 {
     oriel_site *original = compile(13);
     oriel_site *copy = make(13);
@@ -151,7 +151,7 @@ static void a_copied_call_is_refused(void **state)
     oriel_site_destroy(copy);
 }
 
-static void a_run_that_comes_late_is_refused(void **state)
+static void test_a_run_that_comes_late_is_refused(void **state)
 {
     oriel_site *site = compile(14);
     uint64_t count;
@@ -199,7 +199,7 @@ static void *arrive_second(void *arg)
     return NULL;
 }
 
-static void threads_never_change_places_unseen(void **state)
+static void test_threads_never_change_places_unseen(void **state)
 {
     race both = {.site = compile(16)};
     pthread_t thread;
@@ -223,7 +223,7 @@ static void threads_never_change_places_unseen(void **state)
     oriel_site_destroy(both.site);
 }
 
-static void a_world_counts_from_zero(void **state)
+static void test_a_world_counts_from_zero(void **state)
 {
     oriel_site *site = compile(15);
 
@@ -236,7 +236,7 @@ static void a_world_counts_from_zero(void **state)
     oriel_site_destroy(site);
 }
 
-static void a_call_needs_a_name(void **state)
+static void test_a_call_needs_a_name(void **state)
 {
     static const int64_t ranks[] = {0};
     site_attrs attrs = {
@@ -251,14 +251,14 @@ static void a_call_needs_a_name(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(programs_share_the_count_of_a_call),
-        cmocka_unit_test(executions_of_a_program_are_counted),
-        cmocka_unit_test(programs_of_one_name_are_no_copies),
-        cmocka_unit_test(a_copied_call_is_refused),
-        cmocka_unit_test(a_run_that_comes_late_is_refused),
-        cmocka_unit_test(threads_never_change_places_unseen),
-        cmocka_unit_test(a_world_counts_from_zero),
-        cmocka_unit_test(a_call_needs_a_name),
+        cmocka_unit_test(test_programs_share_the_count_of_a_call),
+        cmocka_unit_test(test_executions_of_a_program_are_counted),
+        cmocka_unit_test(test_programs_of_one_name_are_no_copies),
+        cmocka_unit_test(test_a_copied_call_is_refused),
+        cmocka_unit_test(test_a_run_that_comes_late_is_refused),
+        cmocka_unit_test(test_threads_never_change_places_unseen),
+        cmocka_unit_test(test_a_world_counts_from_zero),
+        cmocka_unit_test(test_a_call_needs_a_name),
     };
 
     return cmocka_run_group_tests(tests, set_up, tear_down);

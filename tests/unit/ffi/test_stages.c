@@ -228,7 +228,7 @@ static void finalize(void)
  */
 
 /* The heaps lie where they lay. */
-static void a_graph_goes_on_in_a_world_of_the_same_layout(void **state)
+static void test_a_graph_goes_on_in_a_world_of_the_same_layout(void **state)
 {
     (void)state;
     init(1);
@@ -243,7 +243,7 @@ static void a_graph_goes_on_in_a_world_of_the_same_layout(void **state)
     finalize();
 }
 
-static void a_graph_of_another_layout_is_refused(void **state)
+static void test_a_graph_of_another_layout_is_refused(void **state)
 {
     (void)state;
     init(1);
@@ -273,7 +273,7 @@ static void a_graph_of_another_layout_is_refused(void **state)
     finalize();
 }
 
-static void what_was_not_captured_goes_on(void **state)
+static void test_what_was_not_captured_goes_on(void **state)
 {
     (void)state;
     init(1);
@@ -290,7 +290,7 @@ static void what_was_not_captured_goes_on(void **state)
     finalize();
 }
 
-static void a_stage_on_a_gpu_takes_one_read_lock(void **state)
+static void test_a_stage_on_a_gpu_takes_one_read_lock(void **state)
 {
     (void)state;
     captures = 0;
@@ -308,7 +308,7 @@ static void a_stage_on_a_gpu_takes_one_read_lock(void **state)
     finalize();
 }
 
-static void a_call_on_a_cpu_takes_one_read_lock(void **state)
+static void test_a_call_on_a_cpu_takes_one_read_lock(void **state)
 {
     (void)state;
     init(0);
@@ -329,7 +329,7 @@ static void a_call_on_a_cpu_takes_one_read_lock(void **state)
 }
 
 /* A rank without memory for its call tells the others, which would wait for it otherwise. */
-static void a_call_without_memory_revokes_the_comm(void **state)
+static void test_a_call_without_memory_revokes_the_comm(void **state)
 {
     (void)state;
     init(0);
@@ -346,7 +346,7 @@ static void a_call_without_memory_revokes_the_comm(void **state)
 }
 
 /* Whether XLA lends its communicator is decided once in each world. */
-static void what_may_borrow_takes_a_lock_once_to_prepare(void **state)
+static void test_what_may_borrow_takes_a_lock_once_to_prepare(void **state)
 {
     (void)state;
     borrows = 1;
@@ -363,7 +363,7 @@ static void what_may_borrow_takes_a_lock_once_to_prepare(void **state)
     borrows = 0;
 }
 
-static void a_program_of_another_version_is_refused(void **state)
+static void test_a_program_of_another_version_is_refused(void **state)
 {
     char expected[sizeof said];
 
@@ -382,14 +382,14 @@ static void a_program_of_another_version_is_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_graph_goes_on_in_a_world_of_the_same_layout),
-        cmocka_unit_test(a_graph_of_another_layout_is_refused),
-        cmocka_unit_test(what_was_not_captured_goes_on),
-        cmocka_unit_test(a_stage_on_a_gpu_takes_one_read_lock),
-        cmocka_unit_test(a_call_on_a_cpu_takes_one_read_lock),
-        cmocka_unit_test(a_call_without_memory_revokes_the_comm),
-        cmocka_unit_test(what_may_borrow_takes_a_lock_once_to_prepare),
-        cmocka_unit_test(a_program_of_another_version_is_refused),
+        cmocka_unit_test(test_a_graph_goes_on_in_a_world_of_the_same_layout),
+        cmocka_unit_test(test_a_graph_of_another_layout_is_refused),
+        cmocka_unit_test(test_what_was_not_captured_goes_on),
+        cmocka_unit_test(test_a_stage_on_a_gpu_takes_one_read_lock),
+        cmocka_unit_test(test_a_call_on_a_cpu_takes_one_read_lock),
+        cmocka_unit_test(test_a_call_without_memory_revokes_the_comm),
+        cmocka_unit_test(test_what_may_borrow_takes_a_lock_once_to_prepare),
+        cmocka_unit_test(test_a_program_of_another_version_is_refused),
     };
 
     return cmocka_run_group_tests(tests, open_driver, NULL);

@@ -115,7 +115,7 @@ static int all_but_one(int rank, int call)
     return rank != 1;
 }
 
-static void one_that_wants_is_enough(void **state)
+static void test_one_that_wants_is_enough(void **state)
 {
     struct plan plan = {.alone = 1, .wants = one_now_and_then};
 
@@ -123,7 +123,7 @@ static void one_that_wants_is_enough(void **state)
     assert_true(run(&plan) > 0);
 }
 
-static void all_must_want(void **state)
+static void test_all_must_want(void **state)
 {
     struct plan some = {.wants = all_but_one};
     struct plan all = {.wants = all_now_and_then};
@@ -175,7 +175,7 @@ static void first_calls(oriel_comm *comm)
     }
 }
 
-static void a_member_that_does_not_come_is_named(void **state)
+static void test_a_member_that_does_not_come_is_named(void **state)
 {
     oriel_comm *comm = ranks_comm(RANKS, 0.2, NULL);
 
@@ -199,7 +199,7 @@ static void calls_off(oriel_comm *comm, int rank, void *arg)
     assert_int_equal(st, ORIEL_OK);
 }
 
-static void called_off_nobody_waits(void **state)
+static void test_called_off_nobody_waits(void **state)
 {
     oriel_comm *comm = ranks_comm(RANKS, 30.0, NULL);
     oriel_appointed a = member(comm, 0, 1);
@@ -236,7 +236,7 @@ static void comes_for_a_while(oriel_comm *comm, int rank, void *arg)
     assert_int_equal(all, 0);
 }
 
-static void short_of_the_deadline_it_is_called_off(void **state)
+static void test_short_of_the_deadline_it_is_called_off(void **state)
 {
     oriel_comm *comm = ranks_comm(RANKS, 30.0, NULL);
 
@@ -247,7 +247,7 @@ static void short_of_the_deadline_it_is_called_off(void **state)
     CHECK_OK(oriel_comm_destroy(comm));
 }
 
-static void revoked_the_comm_says_so(void **state)
+static void test_revoked_the_comm_says_so(void **state)
 {
     oriel_comm *comm = ranks_comm(RANKS, 30.0, NULL);
     oriel_status st;
@@ -260,7 +260,7 @@ static void revoked_the_comm_says_so(void **state)
     oriel_comm_abandon(comm);
 }
 
-static void groups_have_places_of_their_own(void **state)
+static void test_groups_have_places_of_their_own(void **state)
 {
     oriel_comm *comm = ranks_comm(RANKS, 30.0, NULL);
     int seen[HEAP_APPOINTMENTS] = {0};
@@ -280,13 +280,13 @@ static void groups_have_places_of_their_own(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_that_wants_is_enough),
-        cmocka_unit_test(all_must_want),
-        cmocka_unit_test(a_member_that_does_not_come_is_named),
-        cmocka_unit_test(called_off_nobody_waits),
-        cmocka_unit_test(short_of_the_deadline_it_is_called_off),
-        cmocka_unit_test(revoked_the_comm_says_so),
-        cmocka_unit_test(groups_have_places_of_their_own),
+        cmocka_unit_test(test_one_that_wants_is_enough),
+        cmocka_unit_test(test_all_must_want),
+        cmocka_unit_test(test_a_member_that_does_not_come_is_named),
+        cmocka_unit_test(test_called_off_nobody_waits),
+        cmocka_unit_test(test_short_of_the_deadline_it_is_called_off),
+        cmocka_unit_test(test_revoked_the_comm_says_so),
+        cmocka_unit_test(test_groups_have_places_of_their_own),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -186,7 +186,7 @@ static oriel_borrow_counts counts_of(int rank)
 /* ---- tests ------------------------------------------------------------------------------------
  */
 
-static void ranks_register_what_is_new_and_tell_their_devices(void **state)
+static void test_ranks_register_what_is_new_and_tell_their_devices(void **state)
 {
     (void)state;
     make_calls(3, 1, 2);
@@ -207,7 +207,7 @@ static void ranks_register_what_is_new_and_tell_their_devices(void **state)
     assert_int_equal(counts_of(0).meetings, 1);
 }
 
-static void one_ranks_new_buffer_needs_nothing_new_of_the_other(void **state)
+static void test_one_ranks_new_buffer_needs_nothing_new_of_the_other(void **state)
 {
     (void)state;
     make_calls(2, 1, 2);
@@ -220,7 +220,7 @@ static void one_ranks_new_buffer_needs_nothing_new_of_the_other(void **state)
     assert_int_equal(counts_of(1).windows, 2);
 }
 
-static void memory_that_is_gone_on_all_ranks_is_deregistered(void **state)
+static void test_memory_that_is_gone_on_all_ranks_is_deregistered(void **state)
 {
     (void)state;
     make_calls(2, 1, 2);
@@ -240,7 +240,7 @@ static void memory_that_is_gone_on_all_ranks_is_deregistered(void **state)
     assert_non_null(strstr(called, "deregister"));
 }
 
-static void what_is_used_on_one_rank_stays(void **state)
+static void test_what_is_used_on_one_rank_stays(void **state)
 {
     (void)state;
     make_calls(2, 1, 2);
@@ -253,7 +253,7 @@ static void what_is_used_on_one_rank_stays(void **state)
     assert_null(strstr(called, "deregister"));
 }
 
-static void with_another_communicator_all_is_forgotten(void **state)
+static void test_with_another_communicator_all_is_forgotten(void **state)
 {
     nccl_comm old[RANKS] = {lent[0], lent[1]};
 
@@ -285,25 +285,25 @@ static void goes_without(const char *nccl)
     }
 }
 
-static void without_windows_buffers_go_without(void **state)
+static void test_without_windows_buffers_go_without(void **state)
 {
     (void)state;
     goes_without("null=1");
 }
 
-static void out_of_reach_buffers_go_without(void **state)
+static void test_out_of_reach_buffers_go_without(void **state)
 {
     (void)state;
     goes_without("lsa=1");
 }
 
-static void what_fails_in_nccl_goes_without(void **state)
+static void test_what_fails_in_nccl_goes_without(void **state)
 {
     (void)state;
     goes_without("error=3");
 }
 
-static void a_communicator_of_others_is_not_used(void **state)
+static void test_a_communicator_of_others_is_not_used(void **state)
 {
     (void)state;
     for (int r = 0; r < RANKS; r++)
@@ -312,7 +312,7 @@ static void a_communicator_of_others_is_not_used(void **state)
     goes_without("polls=0");
 }
 
-static void who_cannot_take_part_says_so(void **state)
+static void test_who_cannot_take_part_says_so(void **state)
 {
     (void)state;
     make_calls(1, 1, 2);
@@ -321,7 +321,7 @@ static void who_cannot_take_part_says_so(void **state)
     assert_int_equal(counts_of(0).meetings, 0);
 }
 
-static void a_rank_at_a_time_has_what_it_is_lent(void **state)
+static void test_a_rank_at_a_time_has_what_it_is_lent(void **state)
 {
     (void)state;
     assert_null(oriel_borrow_comm(comm, 0));
@@ -339,17 +339,17 @@ int main(void)
 {
 #define BORROWING(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
     const struct CMUnitTest tests[] = {
-        BORROWING(ranks_register_what_is_new_and_tell_their_devices),
-        BORROWING(one_ranks_new_buffer_needs_nothing_new_of_the_other),
-        BORROWING(memory_that_is_gone_on_all_ranks_is_deregistered),
-        BORROWING(what_is_used_on_one_rank_stays),
-        BORROWING(with_another_communicator_all_is_forgotten),
-        BORROWING(without_windows_buffers_go_without),
-        BORROWING(out_of_reach_buffers_go_without),
-        BORROWING(what_fails_in_nccl_goes_without),
-        BORROWING(a_communicator_of_others_is_not_used),
-        BORROWING(who_cannot_take_part_says_so),
-        BORROWING(a_rank_at_a_time_has_what_it_is_lent),
+        BORROWING(test_ranks_register_what_is_new_and_tell_their_devices),
+        BORROWING(test_one_ranks_new_buffer_needs_nothing_new_of_the_other),
+        BORROWING(test_memory_that_is_gone_on_all_ranks_is_deregistered),
+        BORROWING(test_what_is_used_on_one_rank_stays),
+        BORROWING(test_with_another_communicator_all_is_forgotten),
+        BORROWING(test_without_windows_buffers_go_without),
+        BORROWING(test_out_of_reach_buffers_go_without),
+        BORROWING(test_what_fails_in_nccl_goes_without),
+        BORROWING(test_a_communicator_of_others_is_not_used),
+        BORROWING(test_who_cannot_take_part_says_so),
+        BORROWING(test_a_rank_at_a_time_has_what_it_is_lent),
     };
 
     return cmocka_run_group_tests(tests, open_fakes, NULL);

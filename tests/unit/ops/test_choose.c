@@ -31,7 +31,7 @@ static void expect(oriel_facts facts, enum oriel_kind kind, enum oriel_meeting m
           oriel_mode_name(choice.mode), oriel_mode_name(mode));
 }
 
-static void bounds_with_a_core_for_each(void **state)
+static void test_bounds_with_a_core_for_each(void **state)
 {
     oriel_facts blind = two_cores;
 
@@ -51,7 +51,7 @@ static void bounds_with_a_core_for_each(void **state)
     expect(two_cores, ORIEL_KIND_RAGGED_ALL_TO_ALL, MEET_CELL, 64, ORIEL_MODE_STAGED);
 }
 
-static void bounds_where_ranks_outnumber_cores(void **state)
+static void test_bounds_where_ranks_outnumber_cores(void **state)
 {
     oriel_facts crowd = two_cores;
 
@@ -73,7 +73,7 @@ static void bounds_where_ranks_outnumber_cores(void **state)
     expect(crowd, ORIEL_KIND_BROADCAST, MEET_LANE, 4 * crowd.place, ORIEL_MODE_LANE);
 }
 
-static void stores(void **state)
+static void test_stores(void **state)
 {
     oriel_facts apart = two_cores;
 
@@ -110,7 +110,7 @@ static oriel_facts any_facts(void)
 }
 
 /* Whatever the facts: no mode without what it stands on. */
-static void never(void **state)
+static void test_never(void **state)
 {
     (void)state;
     for (int i = 0; i < 200000; i++) {
@@ -134,7 +134,7 @@ static void never(void **state)
 }
 
 /* What is looked up once for small calls is what the table says of each. */
-static void small_calls(void **state)
+static void test_small_calls(void **state)
 {
     (void)state;
     for (int i = 0; i < 2000; i++) {
@@ -152,11 +152,11 @@ static void small_calls(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bounds_with_a_core_for_each),
-        cmocka_unit_test(bounds_where_ranks_outnumber_cores),
-        cmocka_unit_test(stores),
-        cmocka_unit_test(never),
-        cmocka_unit_test(small_calls),
+        cmocka_unit_test(test_bounds_with_a_core_for_each),
+        cmocka_unit_test(test_bounds_where_ranks_outnumber_cores),
+        cmocka_unit_test(test_stores),
+        cmocka_unit_test(test_never),
+        cmocka_unit_test(test_small_calls),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

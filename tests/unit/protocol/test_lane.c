@@ -64,7 +64,7 @@ static enum lane_view look(int i, uint64_t s)
 
 /* Payloads of calls that may be under way at the same time have places of their own, whatever
  * their sizes. */
-static void payloads_lie_apart(void **state)
+static void test_payloads_lie_apart(void **state)
 {
     size_t room = oriel_lane_room_for(&comm->heap, RANKS);
     const size_t bytes[] = {
@@ -89,7 +89,7 @@ static void payloads_lie_apart(void **state)
     }
 }
 
-static void full_only_when_all_are_there(void **state)
+static void test_full_only_when_all_are_there(void **state)
 {
     (void)state;
     join();
@@ -103,7 +103,7 @@ static void full_only_when_all_are_there(void **state)
     assert_int_equal(look(2, 1), LANE_FULL);
 }
 
-static void a_sealed_call_never_fills(void **state)
+static void test_a_sealed_call_never_fills(void **state)
 {
     (void)state;
     join();
@@ -117,7 +117,7 @@ static void a_sealed_call_never_fills(void **state)
     assert_int_equal(look(2, 1), LANE_REVOKED);
 }
 
-static void differing_records_are_seen_by_all(void **state)
+static void test_differing_records_are_seen_by_all(void **state)
 {
     oriel_record other = record;
     lane_scan scan;
@@ -139,7 +139,7 @@ static void differing_records_are_seen_by_all(void **state)
 }
 
 /* A member that needs one other does not wait for a third, but fails where the call is revoked. */
-static void one_is_enough(void **state)
+static void test_one_is_enough(void **state)
 {
     lane_scan scan;
 
@@ -159,7 +159,7 @@ static void one_is_enough(void **state)
 }
 
 /* A slot is written again only when everybody has completed its last call. */
-static void nobody_is_lapped(void **state)
+static void test_nobody_is_lapped(void **state)
 {
     (void)state;
     join();
@@ -182,7 +182,7 @@ static void nobody_is_lapped(void **state)
 }
 
 /* Calls completed in any order count once those before them are. */
-static void completions_count_in_order(void **state)
+static void test_completions_count_in_order(void **state)
 {
     static const uint64_t orders[][4] = {{4, 3, 2, 1}, {2, 1, 4, 3}, {3, 1, 2, 4}, {1, 4, 2, 3}};
 
@@ -204,7 +204,7 @@ static void completions_count_in_order(void **state)
 }
 
 /* Blocking calls never need the counters: the words tell. */
-static void words_carry_the_credit(void **state)
+static void test_words_carry_the_credit(void **state)
 {
     (void)state;
     join();
@@ -220,7 +220,7 @@ static void words_carry_the_credit(void **state)
     }
 }
 
-static void the_last_to_stand_gives_the_lane_back(void **state)
+static void test_the_last_to_stand_gives_the_lane_back(void **state)
 {
     int before;
 
@@ -235,7 +235,7 @@ static void the_last_to_stand_gives_the_lane_back(void **state)
     assert_int_equal(lanes_taken(), before);
 }
 
-static void large_payloads_have_fewer_places(void **state)
+static void test_large_payloads_have_fewer_places(void **state)
 {
     const size_t large = LANE_SMALL + 1;
 
@@ -272,7 +272,7 @@ static void arrive_with(uint64_t s, size_t bytes)
 }
 
 /* Where a payload lies another number of bulks was taken before: it waits for all of them. */
-static void payloads_of_other_sizes_wait(void **state)
+static void test_payloads_of_other_sizes_wait(void **state)
 {
     size_t bulk;
 
@@ -302,7 +302,7 @@ static void payloads_of_other_sizes_wait(void **state)
     assert_true(oriel_lane_free(&members[1], 5, 8));
 }
 
-static void no_lane_where_there_is_no_room(void **state)
+static void test_no_lane_where_there_is_no_room(void **state)
 {
     (void)state;
     assert_int_equal(oriel_lane_room_for(&comm->heap, 100000), 0);
@@ -384,7 +384,7 @@ static void *member_run(void *arg)
     return NULL;
 }
 
-static void threads_see_every_payload(void **state)
+static void test_threads_see_every_payload(void **state)
 {
     pthread_t threads[RANKS];
 
@@ -406,7 +406,7 @@ static void *late_run(void *arg)
     return NULL;
 }
 
-static void seal_against_arrival(void **state)
+static void test_seal_against_arrival(void **state)
 {
     (void)state;
     for (int round = 0; round < 300; round++) {
@@ -443,20 +443,20 @@ static int tear_down(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(payloads_lie_apart),
-        cmocka_unit_test(full_only_when_all_are_there),
-        cmocka_unit_test(a_sealed_call_never_fills),
-        cmocka_unit_test(differing_records_are_seen_by_all),
-        cmocka_unit_test(one_is_enough),
-        cmocka_unit_test(nobody_is_lapped),
-        cmocka_unit_test(completions_count_in_order),
-        cmocka_unit_test(words_carry_the_credit),
-        cmocka_unit_test(the_last_to_stand_gives_the_lane_back),
-        cmocka_unit_test(threads_see_every_payload),
-        cmocka_unit_test(seal_against_arrival),
-        cmocka_unit_test(large_payloads_have_fewer_places),
-        cmocka_unit_test(payloads_of_other_sizes_wait),
-        cmocka_unit_test(no_lane_where_there_is_no_room),
+        cmocka_unit_test(test_payloads_lie_apart),
+        cmocka_unit_test(test_full_only_when_all_are_there),
+        cmocka_unit_test(test_a_sealed_call_never_fills),
+        cmocka_unit_test(test_differing_records_are_seen_by_all),
+        cmocka_unit_test(test_one_is_enough),
+        cmocka_unit_test(test_nobody_is_lapped),
+        cmocka_unit_test(test_completions_count_in_order),
+        cmocka_unit_test(test_words_carry_the_credit),
+        cmocka_unit_test(test_the_last_to_stand_gives_the_lane_back),
+        cmocka_unit_test(test_threads_see_every_payload),
+        cmocka_unit_test(test_seal_against_arrival),
+        cmocka_unit_test(test_large_payloads_have_fewer_places),
+        cmocka_unit_test(test_payloads_of_other_sizes_wait),
+        cmocka_unit_test(test_no_lane_where_there_is_no_room),
     };
 
     return cmocka_run_group_tests(tests, set_up, tear_down);

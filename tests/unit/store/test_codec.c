@@ -57,7 +57,7 @@ static const oriel_message a_get = {
 static const oriel_message a_reply = {
     .op = ORIEL_MESSAGE_REPLY, .value = (const uint8_t *)"value", .value_len = 5};
 
-static void messages_come_back_as_they_went(void **state)
+static void test_messages_come_back_as_they_went(void **state)
 {
     static uint8_t big[ORIEL_MESSAGE_PAYLOAD_MAX];
     static char long_key[ORIEL_MESSAGE_KEY_MAX];
@@ -79,7 +79,7 @@ static void messages_come_back_as_they_went(void **state)
         assert_round_trip(&(oriel_message){.op = ORIEL_MESSAGE_REPLY, .answer = answer});
 }
 
-static void a_message_is_little_endian(void **state)
+static void test_a_message_is_little_endian(void **state)
 {
     static const uint8_t expected[] = {3,    0,    0,    0,    2,   0,   3,  0,
                                        0xef, 0xcd, 0xab, 0x89, 'k', 'e', 'y'};
@@ -93,7 +93,7 @@ static void a_message_is_little_endian(void **state)
 }
 
 /* At every shorter length the decoder asks for more and says how much. */
-static void a_truncated_message_is_in_progress(void **state)
+static void test_a_truncated_message_is_in_progress(void **state)
 {
     const oriel_message *messages[] = {&a_set, &a_get, &a_reply};
 
@@ -123,7 +123,7 @@ static void put_u32(uint8_t *p, uint32_t x)
 }
 
 /* The header alone decides: nobody waits for 4 GiB that will not come. */
-static void an_over_long_length_is_refused_from_the_header(void **state)
+static void test_an_over_long_length_is_refused_from_the_header(void **state)
 {
     static const uint32_t lengths[] = {ORIEL_MESSAGE_PAYLOAD_MAX + 1, 1u << 24, 1u << 31,
                                        UINT32_MAX};
@@ -153,7 +153,7 @@ static oriel_status decode_changed(const oriel_message *message, size_t at, uint
     return st;
 }
 
-static void a_bad_field_is_refused(void **state)
+static void test_a_bad_field_is_refused(void **state)
 {
     (void)state;
     assert_int_equal(decode_changed(&a_set, 4, 0), ORIEL_ERR_INVALID);    /* no operation */
@@ -169,7 +169,7 @@ static void a_bad_field_is_refused(void **state)
     assert_int_equal(decode_changed(&a_reply, 6, 2), ORIEL_ERR_INVALID);  /* reply with a key */
 }
 
-static void what_would_be_refused_is_not_sent(void **state)
+static void test_what_would_be_refused_is_not_sent(void **state)
 {
     uint8_t header[ORIEL_MESSAGE_HEADER];
     oriel_message message = a_set;
@@ -186,7 +186,7 @@ static void what_would_be_refused_is_not_sent(void **state)
     assert_int_equal(oriel_message_encode(&message, header), ORIEL_ERR_INVALID);
 }
 
-static void the_handshake_comes_back_as_it_went(void **state)
+static void test_the_handshake_comes_back_as_it_went(void **state)
 {
     uint8_t nonce[ORIEL_NONCE_BYTES], mac[ORIEL_SHA256_BYTES];
     uint8_t hello[ORIEL_HELLO_BYTES], proof[ORIEL_PROOF_BYTES], verdict[ORIEL_VERDICT_BYTES];
@@ -215,7 +215,7 @@ static void the_handshake_comes_back_as_it_went(void **state)
         assert_int_equal(oriel_verdict_decode(verdict, len, &mac_back), ORIEL_IN_PROGRESS);
 }
 
-static void a_stranger_is_refused_at_his_first_wrong_byte(void **state)
+static void test_a_stranger_is_refused_at_his_first_wrong_byte(void **state)
 {
     const uint8_t *nonce, *mac;
     uint8_t verdict[ORIEL_VERDICT_BYTES];
@@ -232,7 +232,7 @@ static void a_stranger_is_refused_at_his_first_wrong_byte(void **state)
 }
 
 /* Secret, role and each nonce: whatever differs, the proof differs. */
-static void a_proof_depends_on_all_it_should(void **state)
+static void test_a_proof_depends_on_all_it_should(void **state)
 {
     uint8_t a[ORIEL_NONCE_BYTES] = {1}, b[ORIEL_NONCE_BYTES] = {2};
     uint8_t mac[6][ORIEL_SHA256_BYTES];
@@ -249,7 +249,7 @@ static void a_proof_depends_on_all_it_should(void **state)
             assert_memory_not_equal(mac[i], mac[j], ORIEL_SHA256_BYTES);
 }
 
-static void addresses_are_read_and_written(void **state)
+static void test_addresses_are_read_and_written(void **state)
 {
     static const struct {
         const char *text, *host, *again;
@@ -277,7 +277,7 @@ static void addresses_are_read_and_written(void **state)
     }
 }
 
-static void a_bad_address_is_refused(void **state)
+static void test_a_bad_address_is_refused(void **state)
 {
     static const char *const bad[] = {
         "",       "host",      "unix:",      "unix:@",     "unix:/tmp/x",   "host:",
@@ -304,17 +304,17 @@ static void a_bad_address_is_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(messages_come_back_as_they_went),
-        cmocka_unit_test(a_message_is_little_endian),
-        cmocka_unit_test(a_truncated_message_is_in_progress),
-        cmocka_unit_test(an_over_long_length_is_refused_from_the_header),
-        cmocka_unit_test(a_bad_field_is_refused),
-        cmocka_unit_test(what_would_be_refused_is_not_sent),
-        cmocka_unit_test(the_handshake_comes_back_as_it_went),
-        cmocka_unit_test(a_stranger_is_refused_at_his_first_wrong_byte),
-        cmocka_unit_test(a_proof_depends_on_all_it_should),
-        cmocka_unit_test(addresses_are_read_and_written),
-        cmocka_unit_test(a_bad_address_is_refused),
+        cmocka_unit_test(test_messages_come_back_as_they_went),
+        cmocka_unit_test(test_a_message_is_little_endian),
+        cmocka_unit_test(test_a_truncated_message_is_in_progress),
+        cmocka_unit_test(test_an_over_long_length_is_refused_from_the_header),
+        cmocka_unit_test(test_a_bad_field_is_refused),
+        cmocka_unit_test(test_what_would_be_refused_is_not_sent),
+        cmocka_unit_test(test_the_handshake_comes_back_as_it_went),
+        cmocka_unit_test(test_a_stranger_is_refused_at_his_first_wrong_byte),
+        cmocka_unit_test(test_a_proof_depends_on_all_it_should),
+        cmocka_unit_test(test_addresses_are_read_and_written),
+        cmocka_unit_test(test_a_bad_address_is_refused),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -4,7 +4,7 @@
 
 #include "core/store/table.h"
 
-static void a_value_comes_back(void **state)
+static void test_a_value_comes_back(void **state)
 {
     (void)state;
     for (int k = 0; k < KINDS; k++) {
@@ -35,7 +35,7 @@ static void a_value_comes_back(void **state)
     }
 }
 
-static void a_key_keeps_its_first_value(void **state)
+static void test_a_key_keeps_its_first_value(void **state)
 {
     oriel_store_server *server = start(NULL);
     oriel_store store = join(server);
@@ -55,7 +55,7 @@ static void a_key_keeps_its_first_value(void **state)
     oriel_store_server_destroy(server, 0);
 }
 
-static void values_of_every_size_come_back(void **state)
+static void test_values_of_every_size_come_back(void **state)
 {
     oriel_store_server *server = start("127.0.0.1:0");
     oriel_store store = join(server);
@@ -83,7 +83,7 @@ static void values_of_every_size_come_back(void **state)
     oriel_store_server_destroy(server, 0);
 }
 
-static void bad_arguments_are_refused(void **state)
+static void test_bad_arguments_are_refused(void **state)
 {
     oriel_store_server *server = start(NULL), *other = NULL;
     oriel_store store = join(server), none = ORIEL_STORE_INIT;
@@ -121,7 +121,7 @@ static void bad_arguments_are_refused(void **state)
     oriel_store_server_destroy(NULL, 0);
 }
 
-static void addresses_are_those_clients_connect_to(void **state)
+static void test_addresses_are_those_clients_connect_to(void **state)
 {
     static const char *const asked[] = {":0", "127.0.0.1:0", "localhost:0", "[::1]:0"};
     static const char *const heads[] = {"127.0.0.1:", "127.0.0.1:", "localhost:", "[::1]:"};
@@ -144,7 +144,7 @@ static void addresses_are_those_clients_connect_to(void **state)
     }
 }
 
-static void secrets_may_be_empty_on_unix_sockets_alone(void **state)
+static void test_secrets_may_be_empty_on_unix_sockets_alone(void **state)
 {
     static const char *const none[] = {NULL, ""};
 
@@ -168,7 +168,7 @@ static void secrets_may_be_empty_on_unix_sockets_alone(void **state)
 
 /* The get is in the socket before the set is sent, so the server has parked it
  * when it answers an unrelated set. */
-static void a_parked_get_is_answered_by_the_set(void **state)
+static void test_a_parked_get_is_answered_by_the_set(void **state)
 {
     (void)state;
     for (int k = 0; k < KINDS; k++) {
@@ -209,7 +209,7 @@ static void *get_in_thread(void *arg)
 }
 
 /* One client, several threads: those that wait do not hold up the one that sets. */
-static void threads_of_one_client_do_not_block_each_other(void **state)
+static void test_threads_of_one_client_do_not_block_each_other(void **state)
 {
     enum { THREADS = 4 };
     oriel_store_server *server = start("127.0.0.1:0");
@@ -233,7 +233,7 @@ static void threads_of_one_client_do_not_block_each_other(void **state)
     oriel_store_server_destroy(server, 0);
 }
 
-static void a_get_gives_up_at_its_timeout(void **state)
+static void test_a_get_gives_up_at_its_timeout(void **state)
 {
     oriel_store_server *server = start(NULL);
     oriel_store store = join(server);
@@ -255,7 +255,7 @@ static void a_get_gives_up_at_its_timeout(void **state)
     oriel_store_server_destroy(server, 0);
 }
 
-static void a_missing_server_is_an_error_that_names_it(void **state)
+static void test_a_missing_server_is_an_error_that_names_it(void **state)
 {
     oriel_store store = ORIEL_STORE_INIT;
     double before = oriel_now();
@@ -289,7 +289,7 @@ static void *connect_in_thread(void *arg)
     return NULL;
 }
 
-static void a_client_waits_for_a_late_server(void **state)
+static void test_a_client_waits_for_a_late_server(void **state)
 {
     struct getter getter = {0};
     double deadline = oriel_now() + patience_s;
@@ -308,7 +308,7 @@ static void a_client_waits_for_a_late_server(void **state)
     oriel_store_server_destroy(server, 0);
 }
 
-static void a_server_that_ends_fails_the_waiting(void **state)
+static void test_a_server_that_ends_fails_the_waiting(void **state)
 {
     (void)state;
     for (int k = 0; k < KINDS; k++) {
@@ -339,7 +339,7 @@ static void *destroy_in_thread(void *arg)
     return NULL;
 }
 
-static void a_lingering_server_serves_until_all_have_left(void **state)
+static void test_a_lingering_server_serves_until_all_have_left(void **state)
 {
     oriel_store_server *server = start(NULL);
     oriel_store store = join(server);
@@ -358,7 +358,7 @@ static void a_lingering_server_serves_until_all_have_left(void **state)
 }
 
 /* It comes for the next store at this address, which is not there as long as this one is. */
-static void a_server_that_ends_sends_away_who_waits_for_a_key(void **state)
+static void test_a_server_that_ends_sends_away_those_that_wait_for_a_key(void **state)
 {
     oriel_store_server *server = start(NULL);
     oriel_store store = join(server);
@@ -374,7 +374,7 @@ static void a_server_that_ends_sends_away_who_waits_for_a_key(void **state)
     oriel_store_disconnect(&store);
 }
 
-static void a_lingering_server_has_a_deadline(void **state)
+static void test_a_lingering_server_has_a_deadline(void **state)
 {
     oriel_store_server *server = start(NULL);
     oriel_store store = join(server);
@@ -387,7 +387,7 @@ static void a_lingering_server_has_a_deadline(void **state)
     oriel_store_disconnect(&store);
 }
 
-static void a_table_takes_what_it_may_hold(void **state)
+static void test_a_table_takes_what_it_may_hold(void **state)
 {
     oriel_store_table *table = oriel_store_table_create(1000);
     static const uint8_t bytes[1000];
@@ -408,7 +408,7 @@ static void a_table_takes_what_it_may_hold(void **state)
     oriel_store_table_destroy(NULL);
 }
 
-static void a_full_store_says_so_and_keeps_what_it_has(void **state)
+static void test_a_full_store_says_so_and_keeps_what_it_has(void **state)
 {
     enum { MIB = 1 << 20, LIMIT_MIB = 64 };
     oriel_store_server *server = start(NULL);
@@ -436,23 +436,23 @@ static void a_full_store_says_so_and_keeps_what_it_has(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_value_comes_back),
-        cmocka_unit_test(a_key_keeps_its_first_value),
-        cmocka_unit_test(values_of_every_size_come_back),
-        cmocka_unit_test(bad_arguments_are_refused),
-        cmocka_unit_test(addresses_are_those_clients_connect_to),
-        cmocka_unit_test(secrets_may_be_empty_on_unix_sockets_alone),
-        cmocka_unit_test(a_parked_get_is_answered_by_the_set),
-        cmocka_unit_test(threads_of_one_client_do_not_block_each_other),
-        cmocka_unit_test(a_get_gives_up_at_its_timeout),
-        cmocka_unit_test(a_missing_server_is_an_error_that_names_it),
-        cmocka_unit_test(a_client_waits_for_a_late_server),
-        cmocka_unit_test(a_server_that_ends_fails_the_waiting),
-        cmocka_unit_test(a_lingering_server_serves_until_all_have_left),
-        cmocka_unit_test(a_server_that_ends_sends_away_who_waits_for_a_key),
-        cmocka_unit_test(a_lingering_server_has_a_deadline),
-        cmocka_unit_test(a_table_takes_what_it_may_hold),
-        cmocka_unit_test(a_full_store_says_so_and_keeps_what_it_has),
+        cmocka_unit_test(test_a_value_comes_back),
+        cmocka_unit_test(test_a_key_keeps_its_first_value),
+        cmocka_unit_test(test_values_of_every_size_come_back),
+        cmocka_unit_test(test_bad_arguments_are_refused),
+        cmocka_unit_test(test_addresses_are_those_clients_connect_to),
+        cmocka_unit_test(test_secrets_may_be_empty_on_unix_sockets_alone),
+        cmocka_unit_test(test_a_parked_get_is_answered_by_the_set),
+        cmocka_unit_test(test_threads_of_one_client_do_not_block_each_other),
+        cmocka_unit_test(test_a_get_gives_up_at_its_timeout),
+        cmocka_unit_test(test_a_missing_server_is_an_error_that_names_it),
+        cmocka_unit_test(test_a_client_waits_for_a_late_server),
+        cmocka_unit_test(test_a_server_that_ends_fails_the_waiting),
+        cmocka_unit_test(test_a_lingering_server_serves_until_all_have_left),
+        cmocka_unit_test(test_a_server_that_ends_sends_away_those_that_wait_for_a_key),
+        cmocka_unit_test(test_a_lingering_server_has_a_deadline),
+        cmocka_unit_test(test_a_table_takes_what_it_may_hold),
+        cmocka_unit_test(test_a_full_store_says_so_and_keeps_what_it_has),
     };
 
     use_spy();

@@ -94,7 +94,7 @@ static void unmask(struct impostor *impostor)
     close(impostor->listener);
 }
 
-static void an_impostor_is_found_out(void **state)
+static void test_an_impostor_is_found_out(void **state)
 {
     struct impostor impostor;
     oriel_store store = ORIEL_STORE_INIT;
@@ -114,7 +114,7 @@ static void an_impostor_is_found_out(void **state)
     assert_null(store.ctx);
 }
 
-static void a_bad_answer_is_an_error(void **state)
+static void test_a_bad_answer_is_an_error(void **state)
 {
     static const enum script scripts[] = {ANSWERS_4GIB, ANSWERS_A_REQUEST};
 
@@ -135,7 +135,7 @@ static void a_bad_answer_is_an_error(void **state)
 }
 
 /* A server that hangs does not hang its clients. */
-static void a_client_has_a_deadline_of_its_own(void **state)
+static void test_a_client_has_a_deadline_of_its_own(void **state)
 {
     struct impostor impostor;
     oriel_store store = ORIEL_STORE_INIT;
@@ -164,7 +164,7 @@ static void *connect_in_thread(void *arg)
 }
 
 /* As when many strangers take the places: the client comes again. */
-static void a_client_that_is_cut_off_comes_again(void **state)
+static void test_a_client_that_is_cut_off_comes_again(void **state)
 {
     struct impostor client;
     oriel_store_server *server;
@@ -308,7 +308,7 @@ static int fail_each_call(const char *address, int *failures_p)
     return n;
 }
 
-static void every_call_may_fail_once(void **state)
+static void test_every_call_may_fail_once(void **state)
 {
     int descriptors = count_descriptors();
     oriel_sys sys = oriel_sys_real;
@@ -340,11 +340,11 @@ static void every_call_may_fail_once(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_impostor_is_found_out),
-        cmocka_unit_test(a_bad_answer_is_an_error),
-        cmocka_unit_test(a_client_has_a_deadline_of_its_own),
-        cmocka_unit_test(a_client_that_is_cut_off_comes_again),
-        cmocka_unit_test(every_call_may_fail_once),
+        cmocka_unit_test(test_an_impostor_is_found_out),
+        cmocka_unit_test(test_a_bad_answer_is_an_error),
+        cmocka_unit_test(test_a_client_has_a_deadline_of_its_own),
+        cmocka_unit_test(test_a_client_that_is_cut_off_comes_again),
+        cmocka_unit_test(test_every_call_may_fail_once),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -9,7 +9,7 @@
 
 static const char closed_line[] = "closed the connection of";
 
-static void a_wrong_secret_is_refused_on_both_sides(void **state)
+static void test_a_wrong_secret_is_refused_on_both_sides(void **state)
 {
     (void)state;
     for (int k = 0; k < KINDS; k++) {
@@ -32,7 +32,7 @@ static void a_wrong_secret_is_refused_on_both_sides(void **state)
     }
 }
 
-static void garbage_is_closed_and_logged(void **state)
+static void test_garbage_is_closed_and_logged(void **state)
 {
     static const char http[] = "GET / HTTP/1.1\r\n\r\n";
     static uint8_t noise[100000];
@@ -57,7 +57,7 @@ static void garbage_is_closed_and_logged(void **state)
 }
 
 /* A proof is good for one connection: the nonces of the next one differ. */
-static void a_replayed_proof_is_refused(void **state)
+static void test_a_replayed_proof_is_refused(void **state)
 {
     oriel_store_server *server = start("127.0.0.1:0");
     int first = raw_connect(server), second = raw_connect(server);
@@ -76,7 +76,7 @@ static void a_replayed_proof_is_refused(void **state)
 }
 
 /* Nothing behind an unproven handshake is looked at, whatever it says. */
-static void messages_before_the_proof_are_never_read(void **state)
+static void test_messages_before_the_proof_are_never_read(void **state)
 {
     oriel_store_server *server = start("127.0.0.1:0");
     oriel_store store = join(server);
@@ -94,7 +94,7 @@ static void messages_before_the_proof_are_never_read(void **state)
     oriel_store_server_destroy(server, 0);
 }
 
-static void a_half_open_connection_is_closed_after_a_while(void **state)
+static void test_a_half_open_connection_is_closed_after_a_while(void **state)
 {
     oriel_store_server *server = start("127.0.0.1:0");
     int silent = raw_connect(server), slow = raw_connect(server);
@@ -125,7 +125,7 @@ static void send_header(const oriel_store_server *server, uint32_t length, uint8
     assert_closed(fd);
 }
 
-static void a_bad_header_of_a_proven_peer_is_closed(void **state)
+static void test_a_bad_header_of_a_proven_peer_is_closed(void **state)
 {
     (void)state;
     for (int k = 0; k < KINDS; k++) {
@@ -142,7 +142,7 @@ static void a_bad_header_of_a_proven_peer_is_closed(void **state)
     }
 }
 
-static void a_reply_is_no_request(void **state)
+static void test_a_reply_is_no_request(void **state)
 {
     oriel_store_server *server = start(NULL);
     int fd = raw_join(server);
@@ -157,7 +157,7 @@ static void a_reply_is_no_request(void **state)
 }
 
 /* A request right behind the proof is read after it. */
-static void a_right_peer_need_not_wait_for_the_verdict(void **state)
+static void test_a_right_peer_need_not_wait_for_the_verdict(void **state)
 {
     oriel_store_server *server = start("127.0.0.1:0");
     int fd = raw_connect(server);
@@ -175,7 +175,7 @@ static void a_right_peer_need_not_wait_for_the_verdict(void **state)
 }
 
 /* However the bytes are cut, and with requests one behind the other. */
-static void a_right_peer_may_send_as_it_likes(void **state)
+static void test_a_right_peer_may_send_as_it_likes(void **state)
 {
     oriel_store_server *server = start("127.0.0.1:0");
     int fd = raw_connect(server);
@@ -204,7 +204,7 @@ static void a_right_peer_may_send_as_it_likes(void **state)
 }
 
 /* A reply that its reader leaves lying holds up nobody and comes whole. */
-static void a_slow_reader_holds_up_nobody(void **state)
+static void test_a_slow_reader_holds_up_nobody(void **state)
 {
     enum { SIZE = 1000000, READERS = 8 }; /* beyond what a Unix socket holds */
     oriel_store_server *server = start(NULL);
@@ -301,7 +301,7 @@ static int room_for_connections(int wanted)
     return wanted;
 }
 
-static void ten_thousand_connections_starve_nobody(void **state)
+static void test_ten_thousand_connections_starve_nobody(void **state)
 {
     enum { TOTAL = 10000 };
     int held = room_for_connections(TOTAL);
@@ -333,7 +333,7 @@ static void ten_thousand_connections_starve_nobody(void **state)
 
 /* Accept fails for want of descriptors: one line, no spinning, and the peers
  * that are there are served; afterwards all is as before. */
-static void running_out_of_descriptors_passes(void **state)
+static void test_running_out_of_descriptors_passes(void **state)
 {
     oriel_store_server *server = start("127.0.0.1:0");
     oriel_store store = join(server);
@@ -383,7 +383,7 @@ static int be_another_user(const char *own, int from, int to)
 }
 
 /* Forked before any thread runs, as the sanitizers like it. */
-static void another_user_is_refused_on_both_sides(void **state)
+static void test_another_user_is_refused_on_both_sides(void **state)
 {
     oriel_store_server *server;
     oriel_store store = ORIEL_STORE_INIT;
@@ -424,19 +424,19 @@ static void another_user_is_refused_on_both_sides(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_wrong_secret_is_refused_on_both_sides),
-        cmocka_unit_test(garbage_is_closed_and_logged),
-        cmocka_unit_test(a_replayed_proof_is_refused),
-        cmocka_unit_test(messages_before_the_proof_are_never_read),
-        cmocka_unit_test(a_half_open_connection_is_closed_after_a_while),
-        cmocka_unit_test(a_bad_header_of_a_proven_peer_is_closed),
-        cmocka_unit_test(a_reply_is_no_request),
-        cmocka_unit_test(a_right_peer_need_not_wait_for_the_verdict),
-        cmocka_unit_test(a_right_peer_may_send_as_it_likes),
-        cmocka_unit_test(a_slow_reader_holds_up_nobody),
-        cmocka_unit_test(ten_thousand_connections_starve_nobody),
-        cmocka_unit_test(running_out_of_descriptors_passes),
-        cmocka_unit_test(another_user_is_refused_on_both_sides),
+        cmocka_unit_test(test_a_wrong_secret_is_refused_on_both_sides),
+        cmocka_unit_test(test_garbage_is_closed_and_logged),
+        cmocka_unit_test(test_a_replayed_proof_is_refused),
+        cmocka_unit_test(test_messages_before_the_proof_are_never_read),
+        cmocka_unit_test(test_a_half_open_connection_is_closed_after_a_while),
+        cmocka_unit_test(test_a_bad_header_of_a_proven_peer_is_closed),
+        cmocka_unit_test(test_a_reply_is_no_request),
+        cmocka_unit_test(test_a_right_peer_need_not_wait_for_the_verdict),
+        cmocka_unit_test(test_a_right_peer_may_send_as_it_likes),
+        cmocka_unit_test(test_a_slow_reader_holds_up_nobody),
+        cmocka_unit_test(test_ten_thousand_connections_starve_nobody),
+        cmocka_unit_test(test_running_out_of_descriptors_passes),
+        cmocka_unit_test(test_another_user_is_refused_on_both_sides),
     };
 
     use_spy();

@@ -40,21 +40,21 @@ static int shares_cores(int processes)
     return comm.oversubscribed;
 }
 
-static void as_many_ranks_as_cores(void **state)
+static void test_as_many_ranks_as_cores(void **state)
 {
     (void)state;
     assert_false(shares_cores(2));
     assert_true(shares_cores(3));
 }
 
-static void a_process_of_several_ranks(void **state)
+static void test_a_process_of_several_ranks(void **state)
 {
     (void)state;
     procs[0].local_ranks = 2;
     assert_true(shares_cores(2));
 }
 
-static void those_elsewhere_do_not_count(void **state)
+static void test_those_elsewhere_do_not_count(void **state)
 {
     (void)state;
     procs[1].machine = procs[2].machine = 1;
@@ -64,7 +64,7 @@ static void those_elsewhere_do_not_count(void **state)
 }
 
 /* What each process sees is the machine's all together. */
-static void all_cores_count(void **state)
+static void test_all_cores_count(void **state)
 {
     uint64_t cpus[CPU_WORDS];
 
@@ -77,7 +77,7 @@ static void all_cores_count(void **state)
 }
 
 /* Moves this thread, where the machine has two cores or more. */
-static void bound_to_none(void **state)
+static void test_bound_to_none(void **state)
 {
     int cores = oriel_cpu_count();
 
@@ -95,11 +95,11 @@ static void bound_to_none(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(as_many_ranks_as_cores, set_up),
-        cmocka_unit_test_setup(a_process_of_several_ranks, set_up),
-        cmocka_unit_test_setup(those_elsewhere_do_not_count, set_up),
-        cmocka_unit_test_setup(all_cores_count, set_up),
-        cmocka_unit_test_setup(bound_to_none, set_up),
+        cmocka_unit_test_setup(test_as_many_ranks_as_cores, set_up),
+        cmocka_unit_test_setup(test_a_process_of_several_ranks, set_up),
+        cmocka_unit_test_setup(test_those_elsewhere_do_not_count, set_up),
+        cmocka_unit_test_setup(test_all_cores_count, set_up),
+        cmocka_unit_test_setup(test_bound_to_none, set_up),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

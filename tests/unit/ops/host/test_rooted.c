@@ -79,7 +79,7 @@ static void receive(oriel_comm *comm, int rank, unsigned call)
 }
 
 /* The root is LANE_SLOTS calls ahead and not one more; nobody waits for another receiver. */
-static void the_root_runs_ahead(void **state)
+static void test_the_root_runs_ahead(void **state)
 {
     oriel_comm *comm = comm_of(long_s);
     uint64_t sent[WORDS], got[WORDS];
@@ -113,7 +113,7 @@ static void the_root_runs_ahead(void **state)
 }
 
 /* Many, with every receiver at another distance, never beyond a lane's slots. */
-static void nobody_is_lapped(void **state)
+static void test_nobody_is_lapped(void **state)
 {
     enum { CALLS = 400 };
     oriel_comm *comm = comm_of(long_s);
@@ -140,7 +140,7 @@ static void nobody_is_lapped(void **state)
 }
 
 /* The source of each comes before it; those without one need nobody. */
-static void a_permutation_needs_its_sources(void **state)
+static void test_a_permutation_needs_its_sources(void **state)
 {
     static const int order[] = {2, 3, 0, 1}; /* rank 1 last; not the order of the ring */
     oriel_comm *comm = comm_of(long_s);
@@ -176,7 +176,7 @@ static void a_permutation_needs_its_sources(void **state)
 
 /* A gather and a reduction wait at the root alone, a scan for those before, a scatter for the
  * root; the calls are made one after the other, and none that waited would end. */
-static void others_wait_for_what_they_need(void **state)
+static void test_others_wait_for_what_they_need(void **state)
 {
     oriel_comm *comm = comm_of(long_s);
     oriel_group *world = oriel_comm_world(comm);
@@ -214,7 +214,7 @@ static void others_wait_for_what_they_need(void **state)
 
 /* Fails by the timeout and names the missing rank; the others are told at their next call,
  * the missing one too. */
-static void a_source_that_never_comes(void **state)
+static void test_a_source_that_never_comes(void **state)
 {
     (void)state;
     for (int permutes = 0; permutes <= 1; permutes++) {
@@ -243,7 +243,7 @@ static void a_source_that_never_comes(void **state)
 }
 
 /* A receiver that never comes is missed by the root when its slots are used up. */
-static void a_receiver_that_never_comes(void **state)
+static void test_a_receiver_that_never_comes(void **state)
 {
     oriel_comm *comm = comm_of(short_s);
     uint64_t words[WORDS];
@@ -261,7 +261,7 @@ static void a_receiver_that_never_comes(void **state)
 }
 
 /* A source and a receiver that do not mean the same. */
-static void different_calls(void **state)
+static void test_different_calls(void **state)
 {
     oriel_comm *comm = comm_of(long_s);
     oriel_group *world = oriel_comm_world(comm);
@@ -278,7 +278,7 @@ static void different_calls(void **state)
 
 /* A staged broadcast is decided in its cell, for all members: its root, which has all it needs
  * before the others have come there, waits for them. */
-static void staged_root_awaits_all(void **state)
+static void test_staged_root_awaits_all(void **state)
 {
     enum { MANY = 20000 };
     static uint64_t words[RANKS][MANY];
@@ -309,14 +309,14 @@ static void staged_root_awaits_all(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_root_runs_ahead),
-        cmocka_unit_test(nobody_is_lapped),
-        cmocka_unit_test(a_permutation_needs_its_sources),
-        cmocka_unit_test(others_wait_for_what_they_need),
-        cmocka_unit_test(a_source_that_never_comes),
-        cmocka_unit_test(a_receiver_that_never_comes),
-        cmocka_unit_test(different_calls),
-        cmocka_unit_test(staged_root_awaits_all),
+        cmocka_unit_test(test_the_root_runs_ahead),
+        cmocka_unit_test(test_nobody_is_lapped),
+        cmocka_unit_test(test_a_permutation_needs_its_sources),
+        cmocka_unit_test(test_others_wait_for_what_they_need),
+        cmocka_unit_test(test_a_source_that_never_comes),
+        cmocka_unit_test(test_a_receiver_that_never_comes),
+        cmocka_unit_test(test_different_calls),
+        cmocka_unit_test(test_staged_root_awaits_all),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -67,7 +67,7 @@ static void all_sizes(oriel_comm *comm)
     assert_int_equal(oriel_comm_destroy(comm), ORIEL_OK);
 }
 
-static void inside_and_apart(void **state)
+static void test_inside_and_apart(void **state)
 {
     (void)state;
     for (int n = 2; n <= 9; n += n < 3 ? 1 : 3) {
@@ -80,7 +80,7 @@ static void inside_and_apart(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(inside_and_apart)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_inside_and_apart)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
