@@ -75,8 +75,6 @@ typedef struct oriel_fabric {
     oriel_status (*operation)(void);
 } oriel_fabric;
 
-/* The ordered list; NULL ends it. */
-extern const oriel_fabric *const oriel_fabrics[];
 extern const oriel_fabric oriel_fabric_host;
 extern const oriel_fabric oriel_fabric_fault; /* wraps another: not in the list */
 

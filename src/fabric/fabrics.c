@@ -5,11 +5,11 @@
 #include "base/config.h"
 #include "fabric/fabric.h"
 
-const oriel_fabric *const oriel_fabrics[] = {&oriel_fabric_host, NULL};
+static const oriel_fabric *const fabrics[] = {&oriel_fabric_host};
 
 oriel_status oriel_fabric_choose(int process, const oriel_fabric **fabric_p)
 {
-    const oriel_fabric *fabric = oriel_fabrics[0];
+    const oriel_fabric *fabric = fabrics[0];
     const char *faults = oriel_config_string(ORIEL_OPT_FAULT);
     oriel_status st = ORIEL_OK;
 

@@ -7,8 +7,6 @@
 #include "base/math.h"
 #include "core/heap/pool.h"
 
-enum { PAGE = 4096 };
-
 /* "oriel", its version, and what the layout depends on. */
 static uint64_t magic_of(heap_rooms rooms)
 {
@@ -42,7 +40,7 @@ static uint64_t bytes_of(const heap_header *h, const heap_section *section)
 static void lay_out(heap_rooms rooms, heap_header *h)
 {
     uint64_t bytes[HEAP_SECTIONS] = {0};
-    uint64_t at = oriel_round_up(sizeof *h, PAGE);
+    uint64_t at = oriel_round_up(sizeof *h, HEAP_PAGE);
 
     for (; *rooms != NULL; rooms++) {
         for (const heap_section *s = *rooms; s->bytes > 0; s++)
@@ -50,7 +48,7 @@ static void lay_out(heap_rooms rooms, heap_header *h)
     }
     for (int id = 0; id < HEAP_SECTIONS; id++) {
         h->at[id] = at;
-        at = oriel_round_up(at + bytes[id], PAGE);
+        at = oriel_round_up(at + bytes[id], HEAP_PAGE);
     }
     h->pools_at = at;
     h->bytes = at + h->num_ranks * h->pool_bytes;

@@ -14,7 +14,7 @@
 #include "base/sys.h"
 #include "fabric/fabric.h"
 
-enum { HEAP_LINE = 64, HEAP_MAX_RANKS = 1024, HEAP_TEXT = 512 };
+enum { HEAP_LINE = 64, HEAP_PAGE = 4096, HEAP_MAX_RANKS = 1024, HEAP_TEXT = 512 };
 
 #define HEAP_ALIGNED __attribute__((aligned(HEAP_LINE)))
 

@@ -3,7 +3,7 @@
 #include "base/config.h"
 #include "base/math.h"
 
-enum { MAX_CHANNEL = 8 << 20, PAGE = 4096, LEAST_BLOCK = 16384 };
+enum { MAX_CHANNEL = 8 << 20, LEAST_BLOCK = 16384 };
 enum { LANE_MEMBER = HEAP_LANE_HEAD + HEAP_LANE_SLOTS * HEAP_LANE_SLOT };
 
 const heap_section oriel_pool_sections[] = {
@@ -14,12 +14,12 @@ static uint64_t lane_bytes(uint64_t ranks)
     uint64_t bulks =
         (uint64_t)HEAP_LANE_BULKS * HEAP_LANE_ROOM * oriel_least(ranks, HEAP_LANE_RANKS);
 
-    return oriel_round_up(ranks * LANE_MEMBER + bulks, PAGE);
+    return oriel_round_up(ranks * LANE_MEMBER + bulks, HEAP_PAGE);
 }
 
 static uint64_t sum_of(const heap_header *h)
 {
-    return oriel_round_up(h->num_blocks * h->block_bytes, PAGE) +
+    return oriel_round_up(h->num_blocks * h->block_bytes, HEAP_PAGE) +
            h->num_channels * h->channel_bytes + h->num_lanes * h->lane_bytes;
 }
 
@@ -38,13 +38,14 @@ oriel_status oriel_pool_plan(heap_header *h)
     uint64_t blocks;
 
     h->chunk_bytes = (uint32_t)oriel_config_number(ORIEL_OPT_CHUNK) / HEAP_LINE * HEAP_LINE;
-    h->block_bytes = oriel_most(oriel_round_up(ranks * 2 * HEAP_BLOCK_MEMBER, PAGE), LEAST_BLOCK);
+    h->block_bytes =
+        oriel_most(oriel_round_up(ranks * 2 * HEAP_BLOCK_MEMBER, HEAP_PAGE), LEAST_BLOCK);
     blocks = oriel_least(oriel_most(staging / 8 / h->block_bytes, 2), 64 * HEAP_BLOCK_WORDS);
     h->num_blocks = (uint32_t)blocks;
     h->lane_bytes = lane_bytes(ranks);
     h->num_lanes = (uint32_t)oriel_least(staging / 2 / h->lane_bytes, HEAP_MAX_LANES);
-    h->channel_bytes =
-        oriel_round_down(staging - blocks * h->block_bytes - h->num_lanes * h->lane_bytes, PAGE);
+    h->channel_bytes = oriel_round_down(
+        staging - blocks * h->block_bytes - h->num_lanes * h->lane_bytes, HEAP_PAGE);
     h->num_channels = 1;
     if (h->channel_bytes > MAX_CHANNEL) {
         h->num_channels = (uint32_t)oriel_least(h->channel_bytes / MAX_CHANNEL, HEAP_MAX_CHANNELS);
@@ -79,7 +80,7 @@ char *oriel_heap_channel(const oriel_heap *heap, int owner, int channel)
     const heap_header *h = heap->header;
 
     return heap->pools + (uint64_t)owner * h->pool_bytes +
-           oriel_round_up(h->num_blocks * h->block_bytes, PAGE) +
+           oriel_round_up(h->num_blocks * h->block_bytes, HEAP_PAGE) +
            (uint64_t)channel * h->channel_bytes;
 }
 

@@ -4,8 +4,6 @@
 #include "base/math.h"
 #include "base/sys.h"
 
-enum { LINE = 64, PAGE = 4096 };
-
 const heap_section oriel_memory_sections[] = {
     {"memory", SECTION_MEMORY, HEAP_OF_ALL, sizeof(heap_memory)}, {.bytes = 0}};
 
@@ -15,7 +13,7 @@ void oriel_arena_plan(const oriel_heap *heap)
     uint64_t most = (1ull << 44) / heap->header->num_ranks;
     uint64_t wanted = (uint64_t)oriel_config_number(ORIEL_OPT_ARENA);
 
-    oriel_memory(heap)->arena_bytes = oriel_round_down(oriel_least(wanted, most), PAGE);
+    oriel_memory(heap)->arena_bytes = oriel_round_down(oriel_least(wanted, most), HEAP_PAGE);
 }
 
 /* As the lead planned it: what this process's own ORIEL_ARENA says may differ. */
@@ -89,7 +87,7 @@ oriel_status oriel_arena_take(oriel_comm *comm, int rank, size_t bytes, oriel_ar
 
     if (st != ORIEL_OK)
         return st;
-    *area = (oriel_area){.bytes = oriel_round_up(bytes, LINE)};
+    *area = (oriel_area){.bytes = oriel_round_up(bytes, HEAP_LINE)};
     pthread_mutex_lock(&comm->arena_lock);
     st = insert(comm, rank, area);
     pthread_mutex_unlock(&comm->arena_lock);

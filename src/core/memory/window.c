@@ -7,8 +7,6 @@
 #include "core/memory/arena.h"
 #include "core/memory/window.h"
 
-enum { PAGE = 4096 };
-
 static void add_window(oriel_comm *comm, oriel_window *window)
 {
     pthread_mutex_lock(&comm->lock);
@@ -84,7 +82,7 @@ static oriel_status window_new(oriel_comm *comm, size_t bytes, oriel_window **wi
         return oriel_fail(ORIEL_ERR_SYSTEM, "out of memory for a window");
     window->comm = comm;
     window->bytes = bytes;
-    window->stride = oriel_round_up(bytes, PAGE);
+    window->stride = oriel_round_up(bytes, HEAP_PAGE);
     window->id = comm->windows_made;
     if (comm->process == 0) {
         st = comm->fabric->segment_create(window->stride * (size_t)comm->size, &window->segment);

@@ -1,8 +1,8 @@
 #include <string.h>
 
+#include "base/hash.h"
 #include "base/sys.h"
 #include "core/protocol/cell.h"
-#include "base/hash.h"
 #include "core/protocol/lane.h"
 
 /* The word: four counters of 12 bits and two flags. Counters cannot overflow
@@ -298,11 +298,6 @@ int oriel_cell_arrive(const oriel_group *group, heap_cell *cell, int index)
 cell_view oriel_cell_look(const heap_cell *cell)
 {
     return view(atomic_load_explicit(&cell->word, memory_order_acquire));
-}
-
-int oriel_cell_committed(const heap_cell *cell)
-{
-    return committed(cell, atomic_load_explicit(&cell->word, memory_order_acquire));
 }
 
 int oriel_cell_revoke(heap_cell *cell)

@@ -29,9 +29,9 @@ typedef struct heap_member {
     _Atomic uint32_t reduced;   /* chunks whose own slice is reduced */
     _Atomic uint32_t gathered;  /* chunks copied out */
     uint32_t chunks;            /* staged: how many this member has to publish */
-    const void *send;           /* addresses mean something in direct mode alone */
-    void *recv;                 /* the same */
-    const void *ragged;         /* oriel_ragged */
+    const void *send;           /* direct and pulled: an address in the member's process */
+    void *recv;                 /* direct: the same */
+    const void *ragged;         /* direct: its oriel_ragged */
     _Atomic uint64_t waits;     /* kernels: what a thread waits for ... */
     _Atomic uint64_t seen;      /* ... and what there is */
 } HEAP_ALIGNED heap_member;
@@ -87,7 +87,6 @@ oriel_status oriel_cell_enter(const oriel_group *group, int rank, int index, con
  * Returns 0 when the operation is revoked. */
 int oriel_cell_arrive(const oriel_group *group, heap_cell *cell, int index);
 cell_view oriel_cell_look(const heap_cell *cell);
-int oriel_cell_committed(const heap_cell *cell);
 /* Revokes the operation unless it is committed; returns whether it is revoked. */
 int oriel_cell_revoke(heap_cell *cell);
 /* Direct mode: before and after touching buffers of others; claim returns 0 when

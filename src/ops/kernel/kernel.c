@@ -16,7 +16,6 @@
 
 /* How long after a failure a kernel that does not return is reported. */
 #define COMPLAIN_AFTER_S 5.0
-enum { LINE = 64 };
 
 /* ---- known kernels ----------------------------------------------------------------- */
 
@@ -92,7 +91,7 @@ static const char *kind_of(const oriel_kernel *kernel)
 
 static size_t lines(size_t bytes)
 {
-    return oriel_round_up(bytes, LINE);
+    return oriel_round_up(bytes, HEAP_LINE);
 }
 
 static const struct oriel_custom_moves moves;
