@@ -391,6 +391,7 @@ DEADLINE_TESTS = ("fault_fabric", "kill")
 # Tests that start Python processes and wait for them.
 PROCESS_TESTS = (
     "failure",
+    "groups",
     "kernel_cuda",
     "kernel_errors",
     "limits",

@@ -25,6 +25,7 @@ from oriel._collectives.all_reduce import all_reduce, all_reduce_vias  # noqa: E
 from oriel._collectives.barrier import barrier  # noqa: E402
 from oriel._collectives.exchange import all_to_all, broadcast, permute  # noqa: E402
 from oriel._collectives.gather import all_gather, reduce_scatter  # noqa: E402
+from oriel._collectives.groups import group  # noqa: E402
 from oriel._collectives.primitive import axis_index  # noqa: E402
 from oriel._collectives.ragged import ragged_all_to_all  # noqa: E402
 from oriel._collectives.rooted import gather, reduce, scan, scatter  # noqa: E402
@@ -56,6 +57,7 @@ __all__ = [
     "check",
     "finalize",
     "gather",
+    "group",
     "init",
     "is_initialized",
     "kernel",

@@ -11,6 +11,7 @@ from jax import lax
 from jax.interpreters import mlir
 
 from oriel import _calls, _compat, _lib, _world
+from oriel._collectives import groups as _groups
 from oriel._collectives import primitive as _primitive
 from oriel._collectives.primitive import Operation
 from oriel._compile import build as _build
@@ -117,7 +118,7 @@ class Function:
             "values": self._pack(attributes),
             "said": _in_words(attributes),
             "axes": axes,
-            "replicated": bool(replicated) and axes is not None,
+            "replicated": bool(replicated) and not _groups.over_ranks(axes),
         }
         if self._rule is None:
             results = _operation.bind(*operands, **params)
@@ -327,7 +328,7 @@ def is_list_of_shapes(out):
 def _make_varying(operands, axes):
     """All over the same axes. Outside of a rule for the derivative, so that JAX adds up
     the cotangents of what does not vary."""
-    names = frozenset() if axes is None else frozenset(_primitive.split_mapped(axes)[0])
+    names = frozenset(_primitive.split_mapped(_groups.names_of(axes))[0])
     names = tuple(names.union(*map(_compat.varying_axes, operands)))
     return [_compat.make_varying(x, names) for x in operands]
 
@@ -368,7 +369,7 @@ def _jvp(primals, tangents, *, kernel, **params):
 
 
 def _batch(axis_data, args, dims, *, kernel, axes, **params):
-    if axes is not None and axis_data.name in axes:
+    if axis_data.name in _groups.names_of(axes):
         raise NotImplementedError(
             f"{kernel._label} over {axis_data.name!r}, an axis of vmap: its ranks are devices"
         )

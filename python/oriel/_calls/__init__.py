@@ -18,13 +18,14 @@ from jax.interpreters import mlir
 
 from oriel import _compat, _lib
 from oriel._calls import order as _order
+from oriel._collectives import groups as _groups
 
 ir = mlir.ir
 
 _NOTES = (
     "oriel.place",
     _order.TAG,
-    "oriel.world",
+    _order.RANKS,
     "oriel.platform",
 )  # on a custom call until it is sealed
 _CONFIG = "mhlo.backend_config"
@@ -43,7 +44,7 @@ class Made(NamedTuple):
     """How a person made a call: a parameter of its primitive."""
 
     place: str  # "module:line", and what JAX derived from the call there
-    tag: str | None = None  # of world calls alone, as the two below
+    tag: str | None = None  # of calls over ranks alone, as the two below
     effect: bool = False
     ordered: bool = False
 
@@ -56,7 +57,7 @@ class Made(NamedTuple):
 class _Present(threading.local):
     made = None  # the call that is being made or derived
     bound = 0  # how often it has been so far
-    world = False  # that is being lowered is one over the world
+    ranks = ""  # of what is being lowered, where it is a call over ranks
     tokens = None  # of its ordered calls so far
     modules = ()  # that hold calls, and are not sealed
 
@@ -102,10 +103,13 @@ def making(made):
 
 
 def operation(function):
-    """Makes a public function one that takes `tag`, `effect` and `ordered` besides."""
+    """Makes a public function one that takes `group`, `tag`, `effect` and `ordered` besides."""
+    own = inspect.signature(function)
 
     @functools.wraps(function)
-    def call(*args, tag=None, effect=False, ordered=False, **keywords):
+    def call(*args, group=None, tag=None, effect=False, ordered=False, **keywords):
+        if group is not None:
+            args, keywords = _put_group(function.__name__, own, group, args, keywords)
         if _present.made is not None:  # a part of another operation
             return function(*args, **keywords)
         if tag is not None and not (isinstance(tag, str) and tag):
@@ -113,23 +117,34 @@ def operation(function):
         with making(Made(_place(function.__name__), tag, bool(effect), bool(ordered))):
             return function(*args, **keywords)
 
-    own = inspect.signature(function)
+    defaults = {"group": None, "tag": None, "effect": False, "ordered": False}
     more = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default)
-        for name, default in (("tag", None), ("effect", False), ("ordered", False))
+        for name, default in defaults.items()
     ]
     every = [*own.parameters.values(), *more]  # sorted: keywords without a name come last
     call.__signature__ = own.replace(parameters=sorted(every, key=lambda p: p.kind))
     return call
 
 
+def _put_group(name, signature, group, args, keywords):
+    """A call's arguments, with the group in the place of axis_name."""
+    parameters = list(signature.parameters.values())
+    at = list(signature.parameters).index("axis_name")
+    given = keywords.get("axis_name")
+    if parameters[at].kind is inspect.Parameter.POSITIONAL_OR_KEYWORD and len(args) > at:
+        group = _groups.chosen(name, args[at], group)
+        return (*args[:at], group, *args[at + 1 :]), keywords
+    return args, keywords | {"axis_name": _groups.chosen(name, given, group)}
+
+
 def check(name, made, axes):
-    if axes is None or made.tag is None and not made.effect and not made.ordered:
+    if _groups.over_ranks(axes) or made.tag is None and not made.effect and not made.ordered:
         return
     given = "tag" if made.tag is not None else "effect" if made.effect else "ordered"
     raise ValueError(
-        f"oriel.{name}: {given} is for calls over the whole world; with axis_name={axes!r} calls "
-        "belong together by their place in the program"
+        f"oriel.{name}: {given} is for calls over the whole world or a group; with "
+        f"axis_name={axes!r} calls belong together by their place in the program"
     )
 
 
@@ -161,7 +176,7 @@ def lowered(rule):
 
     @functools.wraps(rule)
     def run(ctx, *operands, made, **params):
-        _present.world, _present.tokens = params["axes"] is None, ctx.tokens_in
+        _present.ranks, _present.tokens = _groups.text_of(params["axes"]), ctx.tokens_in
         with making(made):
             results = rule(ctx, *operands, **params)
         if made.ordered:
@@ -203,7 +218,7 @@ def note(ctx):
     _compat.call_when_lowered(_seal_lowered)
     made = present()
     platform = ctx.module_context.platforms[0]
-    values = (made.place, made.tag or "", "world" if _present.world else "", platform)
+    values = (made.place, made.tag or "", _present.ranks, platform)
     return {name: ir.StringAttr.get(value) for name, value in zip(_NOTES, values)}
 
 
@@ -235,11 +250,10 @@ class _Call:
     def __init__(self, operation):
         self.operation = operation
         notes = operation.attributes
-        self.place, self.tag, world, self.platform = (
+        self.place, self.tag, self.ranks, self.platform = (
             ir.StringAttr(notes[name]).value for name in _NOTES
         )
-        self.world = bool(world)
-        self.ordinal = 0  # among the calls of its place
+        self.ordinal = 0  # among the calls of its place, of its group
 
     @property
     def name(self):
@@ -273,10 +287,11 @@ def _seal(module):
     calls = _find_calls(module)
     counts = {}
     for call in calls:
-        call.ordinal = counts.get(call.place, 0)
-        counts[call.place] = call.ordinal + 1
+        key = call.place, call.ranks
+        call.ordinal = counts.get(key, 0)
+        counts[key] = call.ordinal + 1
     module_name = _order.text_of(module.operation, "sym_name")
-    over_axes = [call for call in calls if not call.world]
+    over_axes = [call for call in calls if not call.ranks]
     program = sorted(call.shape() for call in over_axes)
     said = "; ".join(call.words() for call in over_axes)
     executed = _number("executions", module_name, *program)
@@ -285,12 +300,14 @@ def _seal(module):
         told = f"{call.name}\n{module_name} calls {said}"
         _write(call, named, _number(*program), told, module=executed)
     for call in calls:
-        if call.world:
+        if call.ranks:
             tag = ("tag", call.tag) if call.tag else ("place", call.name)
             called = f" (tag {call.tag!r})" if call.tag else ""
-            told = f"{call.name}{called}\n{module_name} calls over the world {call.words()}"
-            _write(call, _number("world", *tag), _number(call.shape()), told)
-    _check_tags([call for call in calls if call.world and call.tag])
+            over = _groups.describe(call.ranks)
+            called += "" if over == "the world" else f" over {over}"
+            told = f"{call.name}{called}\n{module_name} calls over {over} {call.words()}"
+            _write(call, _number("ranks", call.ranks, *tag), _number(call.shape()), told)
+    _check_tags([call for call in calls if call.ranks and call.tag])
     if all(call.platform == "cpu" for call in calls):  # on GPUs the stream is the order
         _order.order(module, ir.SymbolTable(module.operation))
     for operation in _order.calls_of(module):
@@ -410,7 +427,7 @@ def _check_tags(calls):
     """The order of calls with one tag must be that of the program, and plain to see."""
     last = {}
     for call in calls:
-        before = last.get(call.tag)
+        before = last.get((call.tag, call.ranks))
         if before is not None and call.tag.endswith(_TRANSPOSED):
             raise ValueError(
                 f"oriel: calls with one tag are transposed in this program, from the last to the "
@@ -423,4 +440,4 @@ def _check_tags(calls):
                 f"inside a function, loop or branch and another is not: nothing says which is "
                 f"first. Give them tags of their own ({call.words()})"
             )
-        last[call.tag] = call.operation
+        last[call.tag, call.ranks] = call.operation

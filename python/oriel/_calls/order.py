@@ -18,7 +18,8 @@ from oriel import _compat
 ir = mlir.ir
 
 AFTER = "oriel_after"
-TAG = "oriel.tag"  # an attribute of calls: the tag that a person gave, or ""
+# Attributes of calls: the tag that a person gave, or ""; who calls, where that is not said by axes.
+TAG, RANKS = "oriel.tag", "oriel.ranks"
 _CONFIG = "mhlo.backend_config"
 _ELEMENTS = ("f16", "bf16", "f32", "f64", "i1", "i8", "i16", "i32", "i64", "ui8", "ui32", "ui64")
 
@@ -63,7 +64,6 @@ class _Calls:
     def __init__(self, table):
         self._table = table
         self._holds = {}  # names of functions
-        self._tags = {}  # a result of the last call with a tag
 
     def _body(self, operation):
         name = ir.FlatSymbolRefAttr(operation.attributes["callee"]).value
@@ -90,9 +90,10 @@ class _Calls:
     def chain(self, block, before, local):
         """Puts the calls of a block in their order, after a value or None. Returns one that is
         there when the last has been made."""
+        tags = {}  # a result of the last call with a tag, whose calls of one group have one block
         for operation in self._holders(block):
             if is_call(operation) and (tag := text_of(operation, TAG)):
-                self._tags[tag] = _put(operation, self._tags.get(tag))
+                tags[tag] = _put(operation, tags.get(tag))
             elif is_call(operation):
                 before = _put(operation, before if local and is_effect(operation) else None)
             elif operation.name == "sdy.manual_computation":

@@ -6,6 +6,7 @@ import jax
 from jax import lax
 
 from oriel import _calls, _compat, _lib, _world
+from oriel._collectives import groups as _groups
 from oriel._collectives import primitive as _primitive
 from oriel._collectives import reduction as _reduction
 from oriel._collectives.primitive import Operation
@@ -55,9 +56,9 @@ def all_reduce(x, axis_name=None, op="sum", *, via=None, memory_space=None):
         return jax.tree.map(lambda leaf: _reduction.with_place(leaf, axis_name, op, reduce), x)
     _reduction.check_op(op)
     how = _check_via(via), _check_space(memory_space)
-    if axis_name is None:
-        _primitive.find_axes("all_reduce", None)
-        return jax.tree.map(lambda leaf: _bind(_checked(leaf, op), None, op, how), x)
+    if _groups.over_ranks(axis_name):
+        axes = _primitive.find_axes("all_reduce", axis_name)
+        return jax.tree.map(lambda leaf: _bind(_checked(leaf, op), axes, op, how), x)
     dims, names = _split_axes(axis_name)
     if not dims and not names:
         return x
@@ -128,16 +129,16 @@ def _reduce(x, dims, names, op, how):
 
 
 def _bind(x, axes, op, how, invariant=None):
-    """`axes` of None is the world. `how`: (via, memory_space). `invariant`: the
+    """`how`: (via, memory_space). `invariant`: the
     result has a type that does not vary over the axes, which decides the
     transpose, as in lax."""
     if invariant is None:
-        invariant = axes is not None and _compat.checks_varying()
+        invariant = not _groups.over_ranks(axes) and _compat.checks_varying()
     return _operation.bind(x, axes=axes, op=op, how=how, invariant=invariant)
 
 
 def _abstract_eval(aval, *, axes, op, how, invariant):
-    if axes is None:
+    if _groups.over_ranks(axes):
         return aval.update(weak_type=False), set()
     mesh_axes, vmap_axes = _primitive.split_mapped(axes)
     effects = _compat.axis_effects(vmap_axes)
@@ -168,7 +169,7 @@ def _transpose(cotangent, x, *, axes, op, how, invariant):
 
 def _batch(axis_data, args, dims, *, axes, op, how, invariant):
     (x,), (dim,) = args, dims
-    if axes is not None and axis_data.name in axes:
+    if axis_data.name in _groups.names_of(axes):
         x, dim = _reduction.over_batch(x, dim, axis_data.size, op), None
         axes = tuple(name for name in axes if name != axis_data.name)
         if not axes:

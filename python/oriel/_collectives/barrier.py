@@ -3,6 +3,7 @@
 import jax
 
 from oriel import _calls
+from oriel._collectives import groups as _groups
 from oriel._collectives import primitive as _primitive
 from oriel._collectives.primitive import Operation
 
@@ -37,7 +38,8 @@ def _jvp(primals, tangents, *, axes):
 
 
 def _batch(axis_data, args, dims, *, axes):
-    axes = axes and tuple(name for name in axes if name != axis_data.name)
+    if axis_data.name in _groups.names_of(axes):
+        axes = tuple(name for name in axes if name != axis_data.name)
     return (list(args) if axes == () else _operation.bind(*args, axes=axes)), dims
 
 

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from oriel import _calls
+from oriel._collectives import groups as _groups
 from oriel._collectives import primitive as _primitive
 from oriel._collectives.all_reduce import all_reduce
 from oriel._collectives.primitive import Operation, size_of
@@ -59,7 +60,7 @@ def _all_to_all_transpose(cotangent, x, *, axes):
 
 def _all_to_all_batch(axis_data, args, dims, *, axes):
     (x,), (dim,) = args, dims
-    if axes is None or axis_data.name not in axes:
+    if axis_data.name not in _groups.names_of(axes):
         if dim == 0:
             x, dim = jnp.moveaxis(x, 0, 1), 1
         return _all_to_all.bind(x, axes=axes), dim
@@ -117,8 +118,8 @@ def _broadcast_transpose(cotangent, x, *, axes, root):
     # the program, which must be the same for all. Axis by axis, because a permute
     # takes neither axes in another order than the mesh's nor those of vmap among them.
     total = all_reduce(cotangent, axes)
-    if axes is None:
-        return (_bind_permute(total, None, ((root, root),)),)
+    if _groups.over_ranks(axes):
+        return (_bind_permute(total, axes, ((root, root),)),)
     for name, place in zip(axes, np.unravel_index(root, [size_of((a,)) for a in axes])):
         total = _bind_permute(total, (name,), ((int(place), int(place)),))
     return (total,)
@@ -126,7 +127,7 @@ def _broadcast_transpose(cotangent, x, *, axes, root):
 
 def _broadcast_batch(axis_data, args, dims, *, axes, root):
     (x,), (dim,) = args, dims
-    if axes is None or axis_data.name not in axes:
+    if axis_data.name not in _groups.names_of(axes):
         return _broadcast.bind(x, axes=axes, root=root), dim
     major, minor = _primitive.without(axes, axis_data.name)
     sizes = size_of(major), axis_data.size, size_of(minor)
@@ -194,7 +195,7 @@ def _permute_transpose(cotangent, x, *, axes, pairs):
 
 def _permute_batch(axis_data, args, dims, *, axes, pairs):
     (x,), (dim,) = args, dims
-    if axes is None or axis_data.name not in axes:
+    if axis_data.name not in _groups.names_of(axes):
         return _permute.bind(x, axes=axes, pairs=pairs), dim
     if len(axes) > 1:
         raise NotImplementedError(

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from oriel import _calls
+from oriel._collectives import groups as _groups
 from oriel._collectives import primitive as _primitive
 from oriel._collectives import reduction as _reduction
 from oriel._collectives.primitive import Operation, size_of
@@ -89,7 +90,7 @@ def _gather_transpose(cotangent, x, *, axes, size):
 
 def _gather_batch(axis_data, args, dims, *, axes, size):
     (x,), (dim,) = args, dims
-    if axes is None or axis_data.name not in axes:
+    if axis_data.name not in _groups.names_of(axes):
         return _gather.bind(x, axes=axes, size=size), None if dim is None else dim + 1
     major, minor = _primitive.without(axes, axis_data.name)
     x = _primitive.batch_first(x, dim, axis_data.size)
@@ -126,7 +127,7 @@ def _scatter_transpose(cotangent, x, *, axes, op):
 
 def _scatter_batch(axis_data, args, dims, *, axes, op):
     (x,), (dim,) = args, dims
-    if axes is None or axis_data.name not in axes:
+    if axis_data.name not in _groups.names_of(axes):
         if dim == 0:
             x, dim = jnp.moveaxis(x, 0, 1), 1
         return _scatter.bind(x, axes=axes, op=op), None if dim is None else dim - 1

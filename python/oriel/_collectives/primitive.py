@@ -24,10 +24,10 @@ _DTYPES = frozenset(
 
 
 def find_axes(operation, axis_name):
-    """The axes of a call as a tuple of names; None is the world."""
-    if axis_name is None:
-        _check_outside_shard_map(operation)
-        return None
+    """The axes of a call as a tuple of names; None is the world, and a group is one."""
+    if _groups.over_ranks(axis_name):
+        _check_outside_shard_map(operation, axis_name)
+        return axis_name
     axes = list_axes(axis_name)
     check_bound(operation, axes)
     return axes
@@ -55,32 +55,41 @@ def check_bound(operation, names):
             )
 
 
-def _check_outside_shard_map(operation):
+def _check_outside_shard_map(operation, group):
+    given, over = "without axis_name", "the whole world"
+    if group is not None:
+        given, over = f"with group={list(group.ranks)}", "ranks of the world"
     manual = jax.sharding.get_abstract_mesh().manual_axes
     if manual:
         raise ValueError(
-            f"oriel.{operation} without axis_name is over the whole world and belongs outside "
-            f"jax.shard_map; inside it, name the axes: {', '.join(map(repr, manual))}"
+            f"oriel.{operation} {given} is over {over} and belongs outside jax.shard_map; inside "
+            f"it, name the axes: {', '.join(map(repr, manual))}"
         )
     world = _world.current()
     if world.size != world.num_processes:
         raise ValueError(
-            f"oriel.{operation} without axis_name needs one device per process; this world has "
+            f"oriel.{operation} {given} needs one device per process; this world has "
             f"{world.size} devices in {world.num_processes} processes: use jax.shard_map and "
             "name the axes"
         )
+    if group is not None:
+        _groups.check_member(operation, group)
 
 
-def axis_index(axis_name=None):
+def axis_index(axis_name=None, *, group=None):
     """The index of this device along the axes, as a traced number: lax.axis_index. Without
-    axis_name the rank in the world."""
-    axes = find_axes("axis_index", axis_name)
-    return jnp.int32(_world.rank()) if axes is None else lax.axis_index(axes)
+    axis_name the rank in the world, or the index in the group."""
+    axes = find_axes("axis_index", _groups.chosen("axis_index", axis_name, group))
+    if _groups.over_ranks(axes):
+        return jnp.int32(_groups.index_in(axes))
+    return lax.axis_index(axes)
 
 
 def size_of(axes):
     """How many take part."""
-    return _world.current().size if axes is None else lax.psum(1, axes)
+    if _groups.over_ranks(axes):
+        return len(_groups.ranks_of(axes))
+    return lax.psum(1, axes)
 
 
 def check_array(operation, leaf, what="x"):
@@ -129,7 +138,9 @@ def split_mapped(names):
 
 
 def make_varying(x, axes):
-    return x if axes is None else _compat.make_varying(x, split_mapped(axes)[0])
+    if _groups.over_ranks(axes):
+        return x
+    return _compat.make_varying(x, split_mapped(axes)[0])
 
 
 def without(axes, name):
@@ -178,14 +189,14 @@ def batch_first(x, dim, size):
 
 
 def axis_effects(axes):
-    return _compat.axis_effects(axes or ())
+    return _compat.axis_effects(_groups.names_of(axes))
 
 
 def result_type(operation, aval, axes, lead=(), drop=0):
     """Type and effects of an exchange, as lax has them: the result varies as the
     operand does. Its shape is the operand's, with `lead` for the first `drop`
     dimensions."""
-    mesh_axes, _ = split_mapped(axes or ())
+    mesh_axes, _ = split_mapped(_groups.names_of(axes))
     aval = _compat.exchanged_type(f"oriel.{operation}", aval, mesh_axes, lead, drop)
     return aval, axis_effects(axes)
 
@@ -229,7 +240,7 @@ class Operation:
             if transpose is not None:
                 ad.primitive_transposes[primitive] = _calls.remade(transpose, "transposed")
             batching.fancy_primitive_batchers[primitive] = _calls.remade(batch)
-            _compat.keep_unused(primitive, lambda params: params["axes"] is None)
+            _compat.keep_unused(primitive, lambda params: _groups.over_ranks(params["axes"]))
             # Not cacheable: two equal calls are two operations.
             rule = _calls.lowered(lower)
             for platform in ("cpu", "cuda"):
@@ -285,7 +296,7 @@ class Operation:
     def groups(self, ctx, axes):
         """The groups of ranks of one call, as rows."""
         context = ctx.module_context.axis_context
-        if axes is not None:
+        if not _groups.over_ranks(axes):
             ranks = _world.current().ranks_of(context.mesh)
             return _groups.of_axes(ranks, context.mesh.axis_names, axes)
         if context.num_devices != 1:
@@ -294,7 +305,7 @@ class Operation:
                 f"{context.num_devices} devices: XLA would gather the whole array on each of "
                 "them. Put the call inside jax.shard_map and name the axes"
             )
-        return np.arange(_world.current().size)[None]
+        return np.array([_groups.ranks_of(axes)])
 
 
 def _is_partitioned(ctx):
@@ -326,8 +337,8 @@ def _places_to_borrow(ctx, groups, communicates):
 def in_mesh_order(ctx, axes):
     """`axes` in the order in which the mesh has them. Sums are taken in this
     order, so that those over ("x", "y") and ("y", "x") have the same bits."""
-    if axes is None:
-        return None
+    if _groups.over_ranks(axes):
+        return axes
     return tuple(sorted(axes, key=ctx.module_context.axis_context.mesh.axis_names.index))
 
 

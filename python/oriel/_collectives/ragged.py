@@ -6,6 +6,7 @@ from jax.extend.mlir.dialects import stablehlo
 from jax.interpreters import ad, mlir
 
 from oriel import _calls, _compat
+from oriel._collectives import groups as _groups
 from oriel._collectives import primitive as _primitive
 from oriel._collectives.exchange import all_to_all
 from oriel._collectives.primitive import Operation, size_of
@@ -59,7 +60,7 @@ def _check_arrays(operand, output, indices, size):
 
 
 def _all_varying(*arrays, axes):
-    names = frozenset() if axes is None else frozenset(_primitive.split_mapped(axes)[0])
+    names = frozenset(_primitive.split_mapped(_groups.names_of(axes))[0])
     names = tuple(names.union(*map(_compat.varying_axes, arrays)))
     return [_compat.make_varying(x, names) for x in arrays]
 
@@ -106,7 +107,7 @@ def _mark(starts, sizes, count):
 
 
 def _batch(axis_data, args, dims, *, axes):
-    if axes is not None and axis_data.name in axes:
+    if axis_data.name in _groups.names_of(axes):
         raise NotImplementedError("oriel.ragged_all_to_all over an axis of vmap")
     # One call for all entries, each with rows of its own.
     size = axis_data.size

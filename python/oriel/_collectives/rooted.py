@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from oriel import _calls, _world
+from oriel._collectives import groups as _groups
 from oriel._collectives import primitive as _primitive
 from oriel._collectives import reduction as _reduction
 from oriel._collectives.all_reduce import all_reduce
@@ -127,7 +128,7 @@ def _check_root(operation, root, axes):
 
 def _is_part(axes, root):
     """Whether this program is that of a rank other than the root, and has only its part."""
-    return axes is None and _world.current().first_rank != root
+    return _groups.over_ranks(axes) and _groups.index_in(axes) != root
 
 
 def _is_root(axes, root):
@@ -175,7 +176,7 @@ def _bind_scan(x, axes, op, reverse=False):
 def compose_gather(x, axes, root):
     everything = all_gather(x, axes)
     if _is_part(axes, root):
-        return everything[_world.current().first_rank]
+        return everything[_groups.index_in(axes)]
     return jnp.where(_is_root(axes, root), everything, jnp.zeros_like(everything))
 
 
@@ -218,7 +219,7 @@ def _over_mapped(axis_data, x, dim, compose, *arguments):
 
 
 def _is_mapped(axis_data, axes):
-    return axes is not None and axis_data.name in axes
+    return axis_data.name in _groups.names_of(axes)
 
 
 def _to_front(x, dim, front=0):

@@ -38,7 +38,7 @@ INTEGERS = {  # attributes
     **{f"uint{n}_t": (0, 2**n - 1) for n in (8, 16, 32)},
 }
 REALS = ("float", "double")
-RESERVED = ("axis_name", "effect", "ordered", "out", "replicated", "tag")
+RESERVED = ("axis_name", "effect", "group", "ordered", "out", "replicated", "tag")
 
 _KERNEL = re.compile(r"\bORIEL_KERNEL\s*\(\s*(\w*)\s*\)\s*\(")
 _PARAMETER = re.compile(r"(?:(const)\s+)?(\w+)\s*(?:(\*)\s*|\s)(?:const\s+)?(\w+)")

@@ -84,7 +84,7 @@ static const char *program_of(const oriel_heap *heap, uint64_t call)
     return end != NULL ? end + 1 : NULL;
 }
 
-/* The program over the world of one rank says nothing of another's. */
+/* A call over ranks, " calls over ranks 0, 2 ...", is of a program of this rank's own. */
 int oriel_name_rivals(const oriel_heap *heap, uint64_t a, uint64_t b)
 {
     const char *first = program_of(heap, a);
@@ -94,8 +94,8 @@ int oriel_name_rivals(const oriel_heap *heap, uint64_t a, uint64_t b)
     if (first == NULL || second == NULL || strcmp(first, second) == 0)
         return 0;
     name = strcspn(first, " ") + 1;
-    return strncmp(first, second, name) == 0 && strstr(first, " over the world ") == NULL &&
-           strstr(second, " over the world ") == NULL;
+    return strncmp(first, second, name) == 0 && strstr(first, " calls over ") == NULL &&
+           strstr(second, " calls over ") == NULL;
 }
 
 /* From the first call that differs on; the calls lie between semicolons. */
