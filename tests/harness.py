@@ -218,7 +218,8 @@ def read_junit(path, name_of):
 
 
 def run_ctest(session, suite, preset, *arguments, timeout=PATIENCE, wrapper=(), **env):
-    """The ctest programs of one build, one case each."""
+    """The ctest programs of one build, one case each. Half of their time they wait, the longest
+    for deadlines, so twice as many run as there are cores."""
     error = session.build(preset)
     if error:
         return [Case(f"{suite}/build", FAILED, error)]
@@ -230,7 +231,7 @@ def run_ctest(session, suite, preset, *arguments, timeout=PATIENCE, wrapper=(), 
         "--test-dir",
         ROOT / "build" / preset,
         "-j",
-        CORES,
+        2 * CORES,
         "--output-on-failure",
         "--output-junit",
         report,

@@ -388,13 +388,12 @@ def suite_gpu(session):
 COMMAND_TESTS = ("c_world", "command", "doctor_gpu", "doctor_job", "launchers", "machines", "run")
 # Tests that wait for deadlines more than they compute.
 DEADLINE_TESTS = ("fault_fabric", "kill")
-# Tests that start Python processes and wait for them.
+# Tests that start Python processes and wait for them: so many that they take as long as the others.
 PROCESS_TESTS = (
     "failure",
     "groups",
     "kernel_cuda",
     "kernel_errors",
-    "limits",
     "mpirun_srun",
     "op",
     "order",
