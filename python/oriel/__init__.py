@@ -17,7 +17,7 @@ have more threads than there are devices, or collectives started in different
 orders on two devices wait for each other for ever.
 """
 
-from oriel import _threads
+from oriel import _other_names, _threads
 
 _threads.reserve()
 
@@ -80,4 +80,4 @@ __all__ = [
 def __getattr__(name):
     if name == "__version__":
         return version()
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    raise AttributeError(_other_names.sentence(name))
