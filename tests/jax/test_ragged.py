@@ -125,7 +125,8 @@ def test_vmap():
         inner = lambda *a: oriel.ragged_all_to_all(*a, axis_name="x")  # noqa: E731
         return jax.vmap(inner, (0, 0, 1, 1, 1, 1), 1)(*parts)[None]
 
-    got = np.asarray(mapped(function)(*stacked.values()))
+    with jax.numpy_rank_promotion("raise"):
+        got = np.asarray(mapped(function)(*stacked.values()))
     for i, entry in enumerate(entries):
         np.testing.assert_array_equal(got[:, :, i], cases.ragged_by_numpy(**entry))
 

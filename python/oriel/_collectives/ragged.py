@@ -114,7 +114,7 @@ def _batch(axis_data, args, dims, *, axes):
     rows = [_primitive.batch_first(x, d, size) for x, d in zip(args[:2], dims[:2])]
     indices = [_primitive.batch_first(x, d, size).T for x, d in zip(args[2:], dims[2:])]
     for i, array in ((0, rows[0]), (2, rows[1])):
-        indices[i] += jnp.arange(size, dtype=indices[i].dtype) * array.shape[1]
+        indices[i] += jnp.arange(size, dtype=indices[i].dtype)[None] * array.shape[1]
     merged = [x.reshape(-1, *x.shape[2:]) for x in (*rows, *indices)]
     return _bind(*merged, axes=axes).reshape(rows[1].shape), 0
 
