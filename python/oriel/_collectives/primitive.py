@@ -270,6 +270,7 @@ class Operation:
         `aliases` maps operands to results that share their memory, `target` is another
         name than the operation's; `space` is the memory space of the first operand and the
         first result. What `communicates` uses NCCL's communicator itself."""
+        _check_not_exported(self.name, ctx)
         numbers = {
             "version": ctypes.c_int64.in_dll(_lib.load(), "oriel_ffi_version").value,
             "kind": _lib.OPERATIONS.index(self.name) + 1,
@@ -306,6 +307,18 @@ class Operation:
                 "them. Put the call inside jax.shard_map and name the axes"
             )
         return np.array([_groups.ranks_of(axes)])
+
+
+def _check_not_exported(operation, ctx):
+    """Where it runs another mesh may stand on other ranks, and another program around it, which
+    may hold it twice; nobody tells oriel of either."""
+    if ctx.module_context.lowering_parameters.for_export:
+        raise NotImplementedError(
+            f"oriel.{operation} cannot be exported: the program would hold the numbers of the "
+            "ranks on this mesh, and names of its calls that are unique in this program alone; on "
+            "another mesh or inside another program wrong data would meet. Export the functions "
+            "around it; JAX's compilation cache keeps compiled programs that hold it"
+        )
 
 
 def _is_partitioned(ctx):
