@@ -284,6 +284,29 @@ ORIEL_API oriel_status oriel_ragged_all_to_all(oriel_group *group, int rank, con
                                                void *recv, oriel_dtype dtype,
                                                const oriel_ragged *ragged);
 
+/* One array of a list: what the operation takes for one. */
+typedef struct oriel_array {
+    const void *send; /* as in the operation */
+    void *recv;       /* the same; in place, or apart from all other arrays */
+    size_t count;     /* elements of a block; 0: the array is passed over */
+} oriel_array;
+enum { ORIEL_ARRAYS_MAX = 65535 };
+/* An operation on a list of arrays of one dtype, as one operation: the members meet once, and each
+ * array gets the bits that it would get by itself. All members have as many arrays, with the same
+ * counts in the same order. `arrays` may go once the call has returned, also one that starts;
+ * what it points to stays as in the operation. */
+ORIEL_API oriel_status oriel_all_reduce_many(oriel_group *group, int rank,
+                                             const oriel_array *arrays, int num_arrays,
+                                             oriel_dtype dtype, oriel_redop redop);
+ORIEL_API oriel_status oriel_all_gather_many(oriel_group *group, int rank,
+                                             const oriel_array *arrays, int num_arrays,
+                                             oriel_dtype dtype);
+ORIEL_API oriel_status oriel_reduce_scatter_many(oriel_group *group, int rank,
+                                                 const oriel_array *arrays, int num_arrays,
+                                                 oriel_dtype dtype, oriel_redop redop);
+ORIEL_API oriel_status oriel_broadcast_many(oriel_group *group, int rank, const oriel_array *arrays,
+                                            int num_arrays, oriel_dtype dtype, int root);
+
 ORIEL_API oriel_status oriel_all_reduce_start(oriel_group *group, int rank, const void *send,
                                               void *recv, size_t count, oriel_dtype dtype,
                                               oriel_redop redop, oriel_request **request_p);
@@ -320,6 +343,21 @@ ORIEL_API oriel_status oriel_reduce_start(oriel_group *group, int rank, const vo
 ORIEL_API oriel_status oriel_scan_start(oriel_group *group, int rank, const void *send, void *recv,
                                         size_t count, oriel_dtype dtype, oriel_redop redop,
                                         oriel_request **request_p);
+ORIEL_API oriel_status oriel_all_reduce_many_start(oriel_group *group, int rank,
+                                                   const oriel_array *arrays, int num_arrays,
+                                                   oriel_dtype dtype, oriel_redop redop,
+                                                   oriel_request **request_p);
+ORIEL_API oriel_status oriel_all_gather_many_start(oriel_group *group, int rank,
+                                                   const oriel_array *arrays, int num_arrays,
+                                                   oriel_dtype dtype, oriel_request **request_p);
+ORIEL_API oriel_status oriel_reduce_scatter_many_start(oriel_group *group, int rank,
+                                                       const oriel_array *arrays, int num_arrays,
+                                                       oriel_dtype dtype, oriel_redop redop,
+                                                       oriel_request **request_p);
+ORIEL_API oriel_status oriel_broadcast_many_start(oriel_group *group, int rank,
+                                                  const oriel_array *arrays, int num_arrays,
+                                                  oriel_dtype dtype, int root,
+                                                  oriel_request **request_p);
 /* ORIEL_IN_PROGRESS, or the outcome; the request is freed with the outcome. */
 ORIEL_API oriel_status oriel_request_test(oriel_request *request);
 ORIEL_API oriel_status oriel_request_wait(oriel_request *request);

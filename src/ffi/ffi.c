@@ -59,9 +59,11 @@ static oriel_status check(const oriel_group *group, int rank, const oriel_op *op
     return oriel_fail(st, "%s on rank %d: %s", kind, rank, text);
 }
 
-/* Reads and checks the call of a frame. The caller destroys `op->kernel`, on failure as well. */
+/* Reads and checks the call of a frame. The caller destroys `op->kernel` and releases the arrays,
+ * on failure as well. */
 static oriel_status read_call(const xla_frame *frame, const oriel_site *site,
-                              const site_member *member, oriel_op *op, oriel_ragged *ragged)
+                              const site_member *member, oriel_op *op, oriel_ragged *ragged,
+                              oriel_array **arrays_p)
 {
     const xla_frame data = oriel_xla_data(frame, site);
     oriel_group *group = member->group;
@@ -70,8 +72,10 @@ static oriel_status read_call(const xla_frame *frame, const oriel_site *site,
     *op = site->op;
     if (op->kind == ORIEL_KIND_KERNEL)
         st = oriel_xla_kernel(&data, site, group, oriel_attached.crew, &op->kernel);
+    else if (oriel_xla_lists(&data, op))
+        st = oriel_xla_arrays(&data, group->n, member->index, op, arrays_p);
     else
-        st = oriel_xla_buffers(&data, oriel_group_size(group), member->index, op, ragged);
+        st = oriel_xla_buffers(&data, group->n, member->index, op, ragged);
     if (st == ORIEL_OK)
         st = oriel_xla_aliases(&data, op->kind, copy_here, NULL);
     if (st == ORIEL_OK)
@@ -86,17 +90,24 @@ static oriel_status begin(const xla_frame *frame, oriel_site *site, site_member 
 {
     oriel_op op;
     oriel_ragged ragged;
+    oriel_array *arrays = NULL;
     oriel_key key = {0};
-    oriel_status st = read_call(frame, site, member, &op, &ragged);
+    oriel_status st = read_call(frame, site, member, &op, &ragged, &arrays);
 
     if (st == ORIEL_OK)
         st = find_key(frame, site, member, &key, &op.execution);
     if (st != ORIEL_OK) {
         oriel_kernel_call_destroy(op.kernel);
+        oriel_sys_now->release(arrays);
         return st;
     }
     request->op = op; /* the request's from here on, with its kernel */
-    return oriel_request_begin(request, member->group, member->rank, member->index, &key);
+    st = oriel_request_begin(request, member->group, member->rank, member->index, &key);
+    if (st == ORIEL_OK)
+        request->arrays = arrays;
+    else
+        oriel_sys_now->release(arrays);
+    return st;
 }
 
 static void complete(oriel_request *request, oriel_status status)

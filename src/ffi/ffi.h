@@ -32,7 +32,9 @@
  *   said        i64 array, the same in words for errors, eight letters in each; none if
  *               absent
  * Operands and results have one dtype and are those of the public functions: where
- * these have a block for each member, so does the first dimension. But
+ * these have a block for each member, so does the first dimension. On CPUs all_reduce,
+ * all_gather, reduce_scatter and broadcast take any number of operands, each with a result: a
+ * list. But
  *   kernel             takes any number of operands and results of any dtype
  *   barrier            takes any number of operands of any dtype, each with a result
  *                      that is the same buffer

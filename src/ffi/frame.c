@@ -1,8 +1,10 @@
 #include <string.h>
 
 #include "base/status.h"
+#include "base/sys.h"
 #include "ffi/ffi.h"
 #include "ffi/frame.h"
+#include "ops/arrays.h"
 
 int oriel_xla_answer_metadata(xla_frame *frame, int64_t state_type_id, uint32_t traits)
 {
@@ -226,11 +228,11 @@ static oriel_status check_numbers(const xla_frame *frame, const oriel_op *op, in
                       (long long)frame->rets.size);
 }
 
-/* The first operand and the first result, which have one dtype. */
-static oriel_status data_buffers(const xla_frame *frame, oriel_op *op)
+/* Operand `i` and its result, which have one dtype. */
+static oriel_status data_buffers(const xla_frame *frame, int64_t i, oriel_op *op)
 {
-    const xla_buffer *in = frame->args.items[0];
-    const xla_buffer *out = frame->rets.items[0];
+    const xla_buffer *in = frame->args.items[i];
+    const xla_buffer *out = frame->rets.items[i];
     int dtype = dtype_of(in->dtype);
 
     if (dtype < 0 || in->dtype != out->dtype)
@@ -257,18 +259,16 @@ static int find_count(const oriel_op *op, int n, int index, size_t sent, size_t 
            (got == count * members || (!oriel_op_writes(op, index) && got == count));
 }
 
-static oriel_status block_buffers(const xla_frame *frame, int n, int index, oriel_op *op)
+static oriel_status block_buffers(const xla_frame *frame, int64_t i, int n, int index, oriel_op *op)
 {
-    oriel_status st = check_numbers(frame, op, 1, 1);
+    oriel_status st = data_buffers(frame, i, op);
     size_t sent;
     size_t got;
 
-    if (st == ORIEL_OK)
-        st = data_buffers(frame, op);
     if (st != ORIEL_OK)
         return st;
-    sent = elements(frame->args.items[0]);
-    got = elements(frame->rets.items[0]);
+    sent = elements(frame->args.items[i]);
+    got = elements(frame->rets.items[i]);
     if (!find_count(op, n, index, sent, got, &op->count))
         return oriel_fail(ORIEL_ERR_INVALID,
                           "%s: an operand of %zu and a result of %zu elements for %d members",
@@ -336,7 +336,7 @@ static oriel_status ragged_buffers(const xla_frame *frame, int n, oriel_op *op,
     oriel_status st = check_numbers(frame, op, 6, 1);
 
     if (st == ORIEL_OK)
-        st = data_buffers(frame, op);
+        st = data_buffers(frame, 0, op);
     *ragged = (oriel_ragged)ORIEL_RAGGED_INIT;
     if (st == ORIEL_OK)
         st = ragged_rows(frame, op, ragged);
@@ -411,14 +411,49 @@ void oriel_xla_unwritten(const xla_frame *frame, int index, const oriel_op *op)
         memcpy(op->recv, op->send, bytes);
 }
 
+int oriel_xla_lists(const xla_frame *frame, const oriel_op *op)
+{
+    return oriel_op_forms[op->kind].lists && frame->args.size > 1;
+}
+
+oriel_status oriel_xla_arrays(const xla_frame *frame, int n, int index, oriel_op *op,
+                              oriel_array **arrays_p)
+{
+    int64_t num = frame->args.size;
+    oriel_status st = check_numbers(frame, op, num, num);
+    oriel_op one = *op;
+    oriel_array *arrays;
+
+    if (st != ORIEL_OK)
+        return st;
+    arrays = *arrays_p = oriel_sys_now->alloc((size_t)num * sizeof *arrays);
+    if (arrays == NULL)
+        return oriel_fail(ORIEL_ERR_SYSTEM, "out of memory for a list of %lld arrays",
+                          (long long)num);
+    for (int64_t i = 0; i < num && st == ORIEL_OK; i++) {
+        st = block_buffers(frame, i, n, index, &one);
+        arrays[i] = (oriel_array){.send = one.send, .recv = one.recv, .count = one.count};
+        if (i == 0)
+            op->dtype = one.dtype;
+        if (st == ORIEL_OK && one.dtype != op->dtype)
+            st = oriel_fail(ORIEL_ERR_INVALID, "%s: operand 0 has dtype %s, and operand %lld %s",
+                            oriel_kind_name(op->kind), oriel_dtype_name(op->dtype), (long long)i,
+                            oriel_dtype_name(one.dtype));
+    }
+    return st == ORIEL_OK ? oriel_arrays_describe(op, arrays, (int)num) : st;
+}
+
 oriel_status oriel_xla_buffers(const xla_frame *frame, int n, int index, oriel_op *op,
                                oriel_ragged *ragged)
 {
+    oriel_status st;
+
     if (op->kind == ORIEL_KIND_BARRIER)
         return check_numbers(frame, op, frame->args.size, frame->args.size);
     if (op->kind == ORIEL_KIND_RAGGED_ALL_TO_ALL)
         return ragged_buffers(frame, n, op, ragged);
-    return block_buffers(frame, n, index, op);
+    st = check_numbers(frame, op, 1, 1);
+    return st == ORIEL_OK ? block_buffers(frame, 0, n, index, op) : st;
 }
 
 oriel_status oriel_xla_set_site(const xla_frame *frame, int64_t *type_id, oriel_site *site)

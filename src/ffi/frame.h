@@ -20,6 +20,11 @@ xla_frame oriel_xla_data(const xla_frame *frame, const oriel_site *site);
 /* Fills in what `op` of member `index` of `n` works on; `ragged` is for what it may point to. */
 oriel_status oriel_xla_buffers(const xla_frame *frame, int n, int index, oriel_op *op,
                                oriel_ragged *ragged);
+/* Whether the call is one on a list of arrays. */
+int oriel_xla_lists(const xla_frame *frame, const oriel_op *op);
+/* As oriel_xla_buffers, of such a call on CPUs. The caller releases the arrays, on failure too. */
+oriel_status oriel_xla_arrays(const xla_frame *frame, int n, int index, oriel_op *op,
+                              oriel_array **arrays_p);
 /* Fills a result in host memory that the operation does not write: see ffi.h. */
 void oriel_xla_unwritten(const xla_frame *frame, int index, const oriel_op *op);
 /* The same for a kernel. The caller destroys the call. */

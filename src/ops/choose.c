@@ -12,12 +12,13 @@ enum {
 
 /* Facts, as bits: of the group, of the machine, of the call. */
 enum {
-    ONE_PROCESS = 1, /* all members live in one process, and may work on each other's buffers */
-    READS = 2,       /* each process may read the memory of the others */
-    CROWDED = 4,     /* ranks outnumber the cores */
-    LARGE = 8,       /* more members than lanes have all their room for */
-    LANE = 16,       /* the call meets in the lane */
-    SHOWN = 32,      /* it has met there, and goes on in a cell */
+    ONE_PROCESS = 1,   /* all members live in one process, and may work on each other's buffers */
+    READS = 2,         /* each process may read the memory of the others */
+    CROWDED = 4,       /* ranks outnumber the cores */
+    LARGE = 8,         /* more members than lanes have all their room for */
+    LANE = 16,         /* the call meets in the lane */
+    SHOWN = 32,        /* it has met there, and goes on in a cell */
+    SMALL_ARRAYS = 64, /* of a list: each costs a system call to read */
 };
 
 /* What a row's bounds are bytes of. */
@@ -60,8 +61,8 @@ static const struct row {
      "the members' buffers are in one process"},
     {~0u, ONE_PROCESS, 0, PAYLOAD, DIRECT_FROM, 0, NO_BOUND, ORIEL_MODE_DIRECT,
      "the members' buffers are in one process"},
-    {KIND(ALL_GATHER) | KIND(PERMUTE), LANE | READS, CROWDED, BLOCK, PULL_FROM, 0, NO_BOUND,
-     ORIEL_MODE_PULLED, "one copy out of the other's memory beats two"},
+    {KIND(ALL_GATHER) | KIND(PERMUTE), LANE | READS, CROWDED | SMALL_ARRAYS, BLOCK, PULL_FROM, 0,
+     NO_BOUND, ORIEL_MODE_PULLED, "one copy out of the other's memory beats two"},
     {KIND(ALL_TO_ALL) | KIND(PERMUTE), LANE | READS | CROWDED, 0, PAYLOAD, PULL_CROWDED_FROM, 0,
      NO_BOUND, ORIEL_MODE_PULLED, "one copy out of the other's memory beats two"},
     {KIND(ALL_REDUCE) | KIND(SCAN), LANE, 0, PAYLOADS, LANE_READ_MOST + 1, 0, NO_BOUND,
@@ -78,7 +79,7 @@ static const struct row {
      "the members tell each other how many rows there are"},
     {FIXED, 0, LANE | SHOWN, PAYLOAD, 0, 0, IN_BLOCK, ORIEL_MODE_EAGER,
      "the payloads lie beside the cell"},
-    {COPIES, READS, 0, BLOCK, 0, 0, NO_BOUND, ORIEL_MODE_PULLED,
+    {COPIES, READS, SMALL_ARRAYS, BLOCK, 0, 0, NO_BOUND, ORIEL_MODE_PULLED,
      "one copy out of the other's memory beats two"},
     {KIND(RAGGED_ALL_TO_ALL), READS | SHOWN, 0, BLOCK, 0, 0, NO_BOUND, ORIEL_MODE_PULLED,
      "one copy out of the other's memory beats two"},
@@ -86,11 +87,14 @@ static const struct row {
      "chunk by chunk: members work on one while the next is on its way"},
 };
 
-static uint32_t facts_of(const oriel_facts *facts, enum oriel_meeting meeting)
+static uint32_t facts_of(const oriel_facts *facts, const oriel_question *q)
 {
+    enum oriel_meeting meeting = q->meeting;
+
     return (facts->one_process ? ONE_PROCESS : 0) | (facts->reads ? READS : 0) |
            (facts->crowded ? CROWDED : 0) | (facts->place < HEAP_LANE_ROOM ? LARGE : 0) |
-           (meeting == MEET_LANE ? LANE : 0) | (meeting == MEET_SHOWN ? SHOWN : 0);
+           (meeting == MEET_LANE ? LANE : 0) | (meeting == MEET_SHOWN ? SHOWN : 0) |
+           (q->arrays > 1 && q->block / (size_t)q->arrays < PULL_FROM ? SMALL_ARRAYS : 0);
 }
 
 static size_t bound_of(const oriel_facts *facts, int bound)
@@ -151,7 +155,7 @@ static int fits(const struct row *row, const oriel_facts *facts, uint32_t known,
 
 oriel_choice oriel_choose(const oriel_facts *facts, const oriel_question *q)
 {
-    uint32_t known = facts_of(facts, q->meeting);
+    uint32_t known = facts_of(facts, q);
     const struct row *row = rows;
 
     while (!fits(row, facts, known, q)) /* the last one does always */

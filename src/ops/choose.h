@@ -18,6 +18,7 @@ typedef struct oriel_question {
     enum oriel_kind kind;       /* which operation */
     enum oriel_meeting meeting; /* where its members are now */
     size_t block;   /* bytes of one block; of ragged_all_to_all what goes to a member on average */
+    int arrays;     /* of a list; 0 or 1: one */
     size_t payload; /* bytes that a member shows to others, in MEET_LANE; of ragged_all_to_all the
                      * numbers of rows */
 } oriel_question;

@@ -1,19 +1,21 @@
 #include "ops/op.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/copy.h"
 #include "core/protocol/lane.h"
 #include "base/hash.h"
+#include "ops/arrays.h"
 #include "ops/ragged.h"
 #include "ops/reduce/reduce.h"
 
 const oriel_op_form oriel_op_forms[ORIEL_KIND_COUNT] = {
-    [ORIEL_KIND_ALL_REDUCE] = {.send = OP_ONE, .recv = OP_ONE, .reduces = 1},
-    [ORIEL_KIND_ALL_GATHER] = {.send = OP_ONE, .recv = OP_EACH},
-    [ORIEL_KIND_REDUCE_SCATTER] = {.send = OP_EACH, .recv = OP_ONE, .reduces = 1},
+    [ORIEL_KIND_ALL_REDUCE] = {.send = OP_ONE, .recv = OP_ONE, .reduces = 1, .lists = 1},
+    [ORIEL_KIND_ALL_GATHER] = {.send = OP_ONE, .recv = OP_EACH, .lists = 1},
+    [ORIEL_KIND_REDUCE_SCATTER] = {.send = OP_EACH, .recv = OP_ONE, .reduces = 1, .lists = 1},
     [ORIEL_KIND_ALL_TO_ALL] = {.send = OP_EACH, .recv = OP_EACH},
-    [ORIEL_KIND_BROADCAST] = {.send = OP_ONE, .recv = OP_ONE, .root = OP_ROOT_GIVES},
+    [ORIEL_KIND_BROADCAST] = {.send = OP_ONE, .recv = OP_ONE, .root = OP_ROOT_GIVES, .lists = 1},
     [ORIEL_KIND_PERMUTE] = {.send = OP_ONE, .recv = OP_ONE},
     [ORIEL_KIND_BARRIER] = {.send = OP_NONE},
     [ORIEL_KIND_RAGGED_ALL_TO_ALL] = {.send = OP_EACH, .recv = OP_EACH},
@@ -68,10 +70,23 @@ static int overlap(const void *a, size_t a_bytes, const void *b, size_t b_bytes)
     return x < y ? y - x < a_bytes : x - y < b_bytes;
 }
 
-static oriel_status check_buffers(const oriel_op *op, int n, int index)
+static oriel_status check_size(const oriel_op *op, int n)
 {
     const oriel_op_form form = oriel_op_forms[op->kind];
     const size_t most = (size_t)1 << 47;
+    size_t block = oriel_op_block(op);
+
+    if (op->count <= most && block * oriel_op_times(form.send, n) <= most &&
+        block * oriel_op_times(form.recv, n) <= most)
+        return ORIEL_OK;
+    return oriel_fail(ORIEL_ERR_INVALID,
+                      "count is %zu elements of %zu bytes for each of %d members: too large",
+                      op->count, oriel_dtype_size(op->dtype), n);
+}
+
+static oriel_status check_buffers(const oriel_op *op, int n, int index)
+{
+    const oriel_op_form form = oriel_op_forms[op->kind];
     size_t block = oriel_op_block(op);
     size_t sent = block * oriel_op_times(form.send, n);
     size_t received = block * oriel_op_times(form.recv, n);
@@ -82,10 +97,6 @@ static oriel_status check_buffers(const oriel_op *op, int n, int index)
     uintptr_t send = (uintptr_t)op->send + oriel_op_part(op, index);
     uintptr_t recv = (uintptr_t)op->recv + (form.recv == OP_EACH ? (size_t)index * block : 0);
 
-    if (op->count > most || sent > most || received > most)
-        return oriel_fail(ORIEL_ERR_INVALID,
-                          "count is %zu elements of %zu bytes for each of %d members: too large",
-                          op->count, oriel_dtype_size(op->dtype), n);
     if (op->count == 0)
         return ORIEL_OK;
     if ((reads && op->send == NULL) || (writes && op->recv == NULL))
@@ -93,6 +104,22 @@ static oriel_status check_buffers(const oriel_op *op, int n, int index)
                           writes && op->recv == NULL ? "recv" : "send");
     if (reads && writes && send != recv && overlap(op->send, sent, op->recv, received))
         return oriel_fail(ORIEL_ERR_INVALID, "send and recv overlap without being in place");
+    return ORIEL_OK;
+}
+
+static oriel_status check_arrays(const oriel_op *op, int n, int index)
+{
+    oriel_walk walk;
+
+    for (oriel_walk_begin(&walk, op, 0, oriel_op_block(op)); oriel_walk_next(&walk);) {
+        oriel_status st = check_buffers(walk.one, n, index);
+        char text[128];
+
+        if (st == ORIEL_OK)
+            continue;
+        snprintf(text, sizeof text, "%s", oriel_last_error());
+        return oriel_fail(st, "arrays[%d]: %s", walk.number, text);
+    }
     return ORIEL_OK;
 }
 
@@ -151,6 +178,7 @@ static oriel_status check_pairs(const oriel_op *op, int n)
 static oriel_status check(const oriel_group *group, int rank, const oriel_op *op)
 {
     oriel_status st = check_member(group, rank);
+    int index;
 
     if (st != ORIEL_OK || op->kind == ORIEL_KIND_BARRIER || op->kind == ORIEL_KIND_KERNEL)
         return st;
@@ -165,9 +193,13 @@ static oriel_status check(const oriel_group *group, int rank, const oriel_op *op
         return oriel_fail(ORIEL_ERR_INVALID, "root is %d in a group of %d", op->root, group->n);
     if (op->kind == ORIEL_KIND_PERMUTE)
         st = check_pairs(op, group->n);
-    return st == ORIEL_OK
-               ? check_buffers(op, group->n, group->members[rank - group->comm->first_rank].index)
-               : st;
+    if (st == ORIEL_OK)
+        st = check_size(op, group->n);
+    if (st != ORIEL_OK)
+        return st;
+    index = group->members[rank - group->comm->first_rank].index;
+    return op->arrays != NULL ? check_arrays(op, group->n, index)
+                              : check_buffers(op, group->n, index);
 }
 
 oriel_status oriel_op_check_on(const oriel_group *group, int rank, const oriel_op *op)
@@ -216,7 +248,7 @@ void oriel_op_describe(const oriel_group *group, const oriel_op *op, oriel_recor
 {
     *record_p = (oriel_record){
         .bytes = op->kernel != NULL ? oriel_op_custom(op)->bytes : oriel_op_block(op),
-        .shape = shape_of(op),
+        .shape = shape_of(op) | oriel_arrays_shape(op) << 16,
         .n = (uint16_t)group->n,
         .execution = op->execution,
         .call = op->call,
@@ -238,6 +270,24 @@ void oriel_op_copy(void *dst, const void *src, size_t len, int stream)
         oriel_copy(dst, src, len);
 }
 
+static void take_list(const oriel_op *op, int n, int index, const void *const *src, size_t at,
+                      size_t len)
+{
+    int from = oriel_op_source(op, index);
+    int needed = oriel_op_needed(op, n, index);
+    const void *here[HEAP_MAX_RANKS];
+    oriel_walk walk;
+
+    for (oriel_walk_begin(&walk, op, at, len); oriel_walk_next(&walk);) {
+        for (int i = from >= 0 ? from : 0; i < (from >= 0 ? from + 1 : needed); i++) {
+            const void *first = i == index ? oriel_op_own(walk.one, index) : src[i];
+
+            here[i] = (const char *)first + (i == index ? walk.at : walk.done);
+        }
+        oriel_op_take(walk.one, n, index, here, walk.at, walk.len);
+    }
+}
+
 void oriel_op_take(const oriel_op *op, int n, int index, const void *const *src, size_t at,
                    size_t len)
 {
@@ -246,6 +296,10 @@ void oriel_op_take(const oriel_op *op, int n, int index, const void *const *src,
 
     if (len == 0 || !oriel_op_writes(op, index))
         return;
+    if (op->arrays != NULL) {
+        take_list(op, n, index, src, at, len);
+        return;
+    }
     recv = (char *)op->recv + at;
     if (oriel_op_reduces(op)) {
         oriel_reduce_elements(recv, src, oriel_op_needed(op, n, index),

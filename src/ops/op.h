@@ -20,6 +20,8 @@ typedef struct oriel_op {
     int num_pairs;        /* permute: each is two positions in the group */
     uint64_t call;        /* which call of an XLA program it is: the record's; 0: from C */
     uint16_t execution;   /* likewise */
+    const oriel_array *arrays;        /* a list, in the place of `send` and `recv`; NULL: none */
+    int num_arrays;                   /* of the list: `count` is of all together; see arrays.h */
     const oriel_ragged *ragged;       /* ragged_all_to_all; NULL: another */
     struct oriel_kernel_call *kernel; /* begins with an oriel_custom */
 } oriel_op;
@@ -49,7 +51,8 @@ oriel_status oriel_op_check(const oriel_group *group, int rank, const oriel_op *
 oriel_status oriel_op_check_on(const oriel_group *group, int rank, const oriel_op *op);
 /* What all members must agree on, but for the mode: choose.h. `shape` is the via of an all_reduce,
  * the root where there is one, a hash of a permutation that does not depend on the order of its
- * pairs, the slices of ragged_all_to_all, or the identity of a kernel's call. */
+ * pairs, the slices of ragged_all_to_all, or the identity of a kernel's call; of lists there is
+ * oriel_arrays_shape above its lowest 16 bits. */
 void oriel_op_describe(const oriel_group *group, const oriel_op *op, oriel_record *record_p);
 
 /* ---- what follows from the kind ------------------------------------------------------ */
@@ -64,6 +67,7 @@ typedef struct oriel_op_form {
     unsigned char send, recv; /* enum op_extent */
     unsigned char reduces;    /* 1: elements are combined */
     unsigned char root;       /* enum op_root */
+    unsigned char lists;      /* 1: lists of arrays are taken */
 } oriel_op_form;
 
 extern const oriel_op_form oriel_op_forms[ORIEL_KIND_COUNT];
@@ -113,7 +117,7 @@ static inline int oriel_op_writes(const oriel_op *op, int index)
     return oriel_op_forms[op->kind].root != OP_ROOT_TAKES || index == op->root;
 }
 
-/* What member `index` has for itself; NULL where its `send` is. */
+/* What member `index` has for itself; NULL where its `send` is, and in a list. */
 static inline const void *oriel_op_own(const oriel_op *op, int index)
 {
     return op->send == NULL ? NULL : (const char *)op->send + oriel_op_part(op, index);
@@ -167,7 +171,7 @@ static inline size_t oriel_op_payload(const oriel_op *op, int n, int index)
 
 /* Produces bytes [at, at + len) of each block of member `index`'s `recv`. `src[i]`
  * is where those bytes of member i's part for `index` are; only sources need be
- * set. The own entry may be `send` itself, also in place. */
+ * set. The own entry may be `send` itself, also in place; that of a list is not looked at. */
 void oriel_op_take(const oriel_op *op, int n, int index, const void *const *src, size_t at,
                    size_t len);
 /* Copies, past the caches if `stream`; nothing where both are the same. */

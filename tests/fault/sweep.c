@@ -113,11 +113,37 @@ static void start_ragged(oriel_group *group, int rank)
     buffer_free(&recv);
 }
 
+/* The list is copied. */
+static void start_list(oriel_group *group, int rank)
+{
+    enum { COUNT = 50, NUM = 3, SEED = 9 };
+    test_buffer buffer = buffer_make(COUNT * NUM * sizeof(float), 0);
+    oriel_request *request = NULL;
+    oriel_status st = ORIEL_ERR_SYSTEM;
+    oriel_array arrays[NUM];
+
+    values_fill(buffer.data, COUNT * NUM, ORIEL_F32, ORIEL_SUM, rank, SEED);
+    for (int i = 0; i < NUM; i++) {
+        float *at = (float *)(void *)buffer.data + i * COUNT;
+
+        arrays[i] = (oriel_array){at, at, COUNT};
+    }
+    for (int i = 0; i < 3 && st == ORIEL_ERR_SYSTEM; i++)
+        st = oriel_all_reduce_many_start(group, rank, arrays, NUM, ORIEL_F32, ORIEL_SUM, &request);
+    CHECK_OK(st);
+    CHECK_OK(oriel_request_wait(request));
+    CHECK(values_wrong(buffer.data, COUNT * NUM, ORIEL_F32, ORIEL_SUM, group->ranks, group->n,
+                       SEED) < 0,
+          "rank %d", rank);
+    buffer_free(&buffer);
+}
+
 static void use_rank(oriel_comm *comm, int rank, void *arg)
 {
     (void)comm;
     start_all_reduce(arg, rank);
     start_ragged(arg, rank);
+    start_list(arg, rank);
 }
 
 static void use_group(oriel_comm *comm)

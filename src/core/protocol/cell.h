@@ -29,8 +29,9 @@ typedef struct heap_member {
     _Atomic uint32_t reduced;   /* chunks whose own slice is reduced */
     _Atomic uint32_t gathered;  /* chunks copied out */
     uint32_t chunks;            /* staged: how many this member has to publish */
-    const void *send;           /* direct and pulled: an address in the member's process */
-    void *recv;                 /* direct: the same */
+    const void *send;           /* direct and pulled: an address in the member's process; of a list
+                                 * that of its arrays */
+    void *recv;                 /* direct: the same; of a list nothing */
     const void *ragged;         /* direct: its oriel_ragged */
     _Atomic uint64_t waits;     /* kernels: what a thread waits for ... */
     _Atomic uint64_t seen;      /* ... and what there is */

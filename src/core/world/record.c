@@ -1,6 +1,7 @@
 #include "core/world/record.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "base/types.h"
 
@@ -25,6 +26,27 @@ const char *oriel_kind_name(uint32_t kind)
     return kind < ORIEL_KIND_COUNT && names[kind] != NULL ? names[kind] : "unknown operation";
 }
 
+/* The kinds that take lists have a small shape of their own. */
+static int is_list(const oriel_record *record)
+{
+    int takes = record->kind == ORIEL_KIND_ALL_REDUCE || record->kind == ORIEL_KIND_ALL_GATHER ||
+                record->kind == ORIEL_KIND_REDUCE_SCATTER || record->kind == ORIEL_KIND_BROADCAST;
+
+    return takes && record->shape >> 16 != 0;
+}
+
+static void describe_list(const oriel_record *record, char *out, size_t len)
+{
+    oriel_record one = *record;
+    size_t used;
+
+    one.shape &= 0xffff;
+    oriel_record_describe(&one, out, len);
+    used = strlen(out);
+    snprintf(out + used, len - used, " in %u arrays (counts %08x)",
+             (unsigned)(record->shape >> 16 & 0xffff), (unsigned)(record->shape >> 32));
+}
+
 void oriel_record_describe(const oriel_record *record, char *out, size_t len)
 {
     const char *kind = oriel_kind_name(record->kind);
@@ -33,6 +55,10 @@ void oriel_record_describe(const oriel_record *record, char *out, size_t len)
     unsigned long long bytes = record->bytes;
     unsigned long long shape = record->shape;
 
+    if (is_list(record)) {
+        describe_list(record, out, len);
+        return;
+    }
     switch (record->kind) {
     case ORIEL_KIND_ALL_REDUCE:
     case ORIEL_KIND_REDUCE_SCATTER:

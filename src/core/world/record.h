@@ -25,7 +25,7 @@ enum oriel_kind {
 /* Beside which one it is. */
 typedef struct oriel_record {
     uint64_t bytes;     /* of one block; of a row in ragged_all_to_all */
-    uint64_t shape;     /* what else a kind needs: see op.h */
+    uint64_t shape;     /* what else a kind needs, and of lists of arrays: see op.h */
     uint64_t call;      /* the call of a program, and all that is compared of it; 0: from C */
     uint16_t n;         /* members of the group */
     uint16_t execution; /* of its program, counted as in ffi/site.h; 0: from C, or over the world */
@@ -37,7 +37,8 @@ typedef struct oriel_record {
 _Static_assert(sizeof(oriel_record) == 32, "lanes have room for that");
 
 const char *oriel_kind_name(uint32_t kind);
-/* "all_reduce sum of 64 bytes of f32" */
+/* "all_reduce sum of 64 bytes of f32"; of a list "... in 3 arrays (counts 5ca1ab1e)": what is in
+ * parentheses differs where the arrays do. */
 void oriel_record_describe(const oriel_record *record, char *out, size_t len);
 
 #endif

@@ -5,6 +5,7 @@
  * Within a chunk, member j reduces slice j: it finds the others' slices j in their
  * slots, and leaves the result at slice j of its own slot, which nobody else uses. */
 #include "base/math.h"
+#include "ops/arrays.h"
 #include "ops/reduce/reduce.h"
 #include "ops/host/transfer.h"
 
@@ -24,48 +25,58 @@ static size_t slice_of(size_t len, uint32_t n, int j, size_t *at_p)
 
 static void publish(oriel_request *request, const struct stage *s, uint32_t chunk)
 {
-    const char *from = (const char *)request->op.send + (size_t)chunk * s->slot;
+    size_t from = (size_t)chunk * s->slot;
     char *to = oriel_stage_slot(s, request->index, chunk);
     size_t len = chunk_len(request, s, chunk);
     size_t at;
     size_t own = slice_of(len, request->record.n, request->index, &at);
 
-    oriel_op_copy(to, from, at, request->stream);
-    oriel_op_copy(to + at + own, from + at + own, len - at - own, request->stream);
+    oriel_op_put(&request->op, 0, from, to, at, request->stream);
+    oriel_op_put(&request->op, 0, from + at + own, to + at + own, len - at - own, request->stream);
+}
+
+/* What one array has of a slice: from byte `at` of the chunk on. */
+static void reduce_array(oriel_request *request, const struct stage *s, uint32_t chunk, size_t at,
+                         const oriel_walk *walk)
+{
+    const oriel_op *op = walk->one;
+    const void *src[HEAP_MAX_RANKS];
+    char *mine = oriel_stage_slot(s, request->index, chunk) + at;
+    char *recv = (char *)op->recv + walk->at;
+
+    for (int i = 0; i < request->group->n; i++)
+        src[i] = oriel_stage_slot(s, i, chunk) + at;
+    src[request->index] = (const char *)op->send + walk->at;
+    /* What stays in the cache first: it is read again at once. */
+    oriel_reduce_elements(request->stream ? recv : mine, src, request->group->n,
+                          walk->len / oriel_dtype_size(op->dtype), op->dtype, op->redop);
+    if (request->stream)
+        oriel_op_copy(mine, recv, walk->len, 1);
+    else
+        oriel_op_copy(recv, mine, walk->len, 0);
 }
 
 static void reduce_slice(oriel_request *request, const struct stage *s, uint32_t chunk)
 {
-    const oriel_op *op = &request->op;
     size_t at;
     size_t len = slice_of(chunk_len(request, s, chunk), request->record.n, request->index, &at);
-    size_t from = (size_t)chunk * s->slot + at;
-    const void *src[HEAP_MAX_RANKS];
-    char *mine = oriel_stage_slot(s, request->index, chunk) + at;
-    char *recv = (char *)op->recv + from;
+    oriel_walk walk;
 
-    for (int i = 0; i < request->group->n; i++)
-        src[i] = oriel_stage_slot(s, i, chunk) + at;
-    src[request->index] = (const char *)op->send + from;
-    /* What stays in the cache first: it is read again at once. */
-    oriel_reduce_elements(request->stream ? recv : mine, src, request->group->n,
-                          len / oriel_dtype_size(op->dtype), op->dtype, op->redop);
-    if (request->stream)
-        oriel_op_copy(mine, recv, len, 1);
-    else
-        oriel_op_copy(recv, mine, len, 0);
+    oriel_walk_begin(&walk, &request->op, (size_t)chunk * s->slot + at, len);
+    while (oriel_walk_next(&walk))
+        reduce_array(request, s, chunk, at + walk.done, &walk);
 }
 
 static void gather(oriel_request *request, const struct stage *s, uint32_t chunk)
 {
-    char *to = (char *)request->op.recv + (size_t)chunk * s->slot;
+    size_t from = (size_t)chunk * s->slot;
     size_t len = chunk_len(request, s, chunk);
 
     for (int j = 0; j < request->group->n; j++) {
         size_t at;
         size_t part = slice_of(len, request->record.n, j, &at);
         if (j != request->index)
-            oriel_op_copy(to + at, oriel_stage_slot(s, j, chunk) + at, part, 0);
+            oriel_op_get(&request->op, 0, from + at, oriel_stage_slot(s, j, chunk) + at, part);
     }
 }
 

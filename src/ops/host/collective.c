@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "base/sys.h"
+#include "ops/arrays.h"
 #include "ops/host/request.h"
 
 static oriel_status begin(oriel_group *group, int rank, oriel_request *request)
@@ -11,17 +12,23 @@ static oriel_status begin(oriel_group *group, int rank, oriel_request *request)
     return oriel_request_begin(request, group, rank, index, NULL);
 }
 
+/* With request->op there and checked. */
+static inline oriel_status run_checked(oriel_group *group, int rank, oriel_request *request)
+{
+    oriel_status st = begin(group, rank, request);
+
+    if (st != ORIEL_OK)
+        return st;
+    oriel_request_order(request);
+    return oriel_request_run(request);
+}
+
 /* With request->op there. */
 static oriel_status run(oriel_group *group, int rank, oriel_request *request)
 {
     oriel_status st = oriel_op_check(group, rank, &request->op);
 
-    if (st == ORIEL_OK)
-        st = begin(group, rank, request);
-    if (st != ORIEL_OK)
-        return st;
-    oriel_request_order(request);
-    return oriel_request_run(request);
+    return st == ORIEL_OK ? run_checked(group, rank, request) : st;
 }
 
 static oriel_status start(oriel_group *group, int rank, const oriel_op *op,
@@ -306,4 +313,120 @@ oriel_status oriel_scan_start(oriel_group *group, int rank, const void *send, vo
     describe(&call, ORIEL_KIND_SCAN, send, recv, count, dtype);
     call.redop = redop;
     return start(group, rank, &call, request_p);
+}
+
+/* ---- lists ------------------------------------------------------------------------------ */
+
+/* Field by field, as describe. */
+static oriel_status describe_many(oriel_op *op, enum oriel_kind kind, const oriel_array *arrays,
+                                  int num_arrays, oriel_dtype dtype)
+{
+    describe(op, kind, NULL, NULL, 0, dtype);
+    return oriel_arrays_describe(op, arrays, num_arrays);
+}
+
+static oriel_status check_many(oriel_group *group, int rank, const oriel_op *op)
+{
+    oriel_status st = oriel_op_check(group, rank, op);
+
+    return st == ORIEL_OK ? oriel_arrays_apart(group, rank, op) : st;
+}
+
+static oriel_status run_many(oriel_group *group, int rank, oriel_request *request)
+{
+    oriel_status st = check_many(group, rank, &request->op);
+
+    return st == ORIEL_OK ? run_checked(group, rank, request) : st;
+}
+
+static oriel_status start_many(oriel_group *group, int rank, const oriel_op *op,
+                               oriel_request **request_p)
+{
+    oriel_status st = check_many(group, rank, op);
+
+    return st == ORIEL_OK ? start(group, rank, op, request_p) : st;
+}
+
+oriel_status oriel_all_reduce_many(oriel_group *group, int rank, const oriel_array *arrays,
+                                   int num_arrays, oriel_dtype dtype, oriel_redop redop)
+{
+    oriel_request request;
+    oriel_status st = describe_many(&request.op, ORIEL_KIND_ALL_REDUCE, arrays, num_arrays, dtype);
+
+    request.op.redop = redop;
+    return st == ORIEL_OK ? run_many(group, rank, &request) : st;
+}
+
+oriel_status oriel_all_reduce_many_start(oriel_group *group, int rank, const oriel_array *arrays,
+                                         int num_arrays, oriel_dtype dtype, oriel_redop redop,
+                                         oriel_request **request_p)
+{
+    oriel_op call;
+    oriel_status st = describe_many(&call, ORIEL_KIND_ALL_REDUCE, arrays, num_arrays, dtype);
+
+    call.redop = redop;
+    return st == ORIEL_OK ? start_many(group, rank, &call, request_p) : st;
+}
+
+oriel_status oriel_all_gather_many(oriel_group *group, int rank, const oriel_array *arrays,
+                                   int num_arrays, oriel_dtype dtype)
+{
+    oriel_request request;
+    oriel_status st = describe_many(&request.op, ORIEL_KIND_ALL_GATHER, arrays, num_arrays, dtype);
+
+    return st == ORIEL_OK ? run_many(group, rank, &request) : st;
+}
+
+oriel_status oriel_all_gather_many_start(oriel_group *group, int rank, const oriel_array *arrays,
+                                         int num_arrays, oriel_dtype dtype,
+                                         oriel_request **request_p)
+{
+    oriel_op call;
+    oriel_status st = describe_many(&call, ORIEL_KIND_ALL_GATHER, arrays, num_arrays, dtype);
+
+    return st == ORIEL_OK ? start_many(group, rank, &call, request_p) : st;
+}
+
+oriel_status oriel_reduce_scatter_many(oriel_group *group, int rank, const oriel_array *arrays,
+                                       int num_arrays, oriel_dtype dtype, oriel_redop redop)
+{
+    oriel_request request;
+    oriel_status st =
+        describe_many(&request.op, ORIEL_KIND_REDUCE_SCATTER, arrays, num_arrays, dtype);
+
+    request.op.redop = redop;
+    return st == ORIEL_OK ? run_many(group, rank, &request) : st;
+}
+
+oriel_status oriel_reduce_scatter_many_start(oriel_group *group, int rank,
+                                             const oriel_array *arrays, int num_arrays,
+                                             oriel_dtype dtype, oriel_redop redop,
+                                             oriel_request **request_p)
+{
+    oriel_op call;
+    oriel_status st = describe_many(&call, ORIEL_KIND_REDUCE_SCATTER, arrays, num_arrays, dtype);
+
+    call.redop = redop;
+    return st == ORIEL_OK ? start_many(group, rank, &call, request_p) : st;
+}
+
+oriel_status oriel_broadcast_many(oriel_group *group, int rank, const oriel_array *arrays,
+                                  int num_arrays, oriel_dtype dtype, int root)
+{
+    oriel_request request;
+    oriel_status st = describe_many(&request.op, ORIEL_KIND_BROADCAST, arrays, num_arrays, dtype);
+
+    request.op.root = root;
+    return st == ORIEL_OK ? run_many(group, rank, &request) : st;
+}
+
+oriel_status oriel_broadcast_many_start(oriel_group *group, int rank, const oriel_array *arrays,
+                                        int num_arrays, oriel_dtype dtype, int root,
+                                        oriel_request **request_p)
+{
+    oriel_op call;
+    oriel_status st = describe_many(&call, ORIEL_KIND_BROADCAST, arrays, num_arrays, dtype);
+
+    call.root = root;
+    return st == ORIEL_OK ? start_many(group, rank, &call, request_p) : st;
 }

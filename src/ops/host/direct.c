@@ -5,6 +5,7 @@
 
 #include "base/copy.h"
 #include "base/math.h"
+#include "ops/arrays.h"
 #include "ops/host/ragged.h"
 #include "ops/host/transfer.h"
 
@@ -39,36 +40,43 @@ static uint32_t item_count(const oriel_request *request)
 
 /* ---- what a range means to each kind ---------------------------------------------- */
 
-static void all_reduce(const oriel_request *request, const heap_member *members, struct range r)
+/* The buffers of a member; of a list those of the walk's array. */
+static oriel_array buffers_of(const heap_member *member, const oriel_walk *walk)
 {
-    int n = request->group->n;
-    oriel_op first = request->op;
+    if (walk->all->arrays != NULL)
+        return ((const oriel_array *)member->send)[walk->number];
+    return (oriel_array){.send = member->send, .recv = member->recv};
+}
+
+static void all_reduce(int n, const heap_member *members, const oriel_walk *walk)
+{
+    oriel_op first = *walk->one;
     const void *src[HEAP_MAX_RANKS];
 
-    src[0] = (const char *)members[0].send + r.at; /* by itself: compilers do not know that n > 0 */
+    first.recv = buffers_of(&members[0], walk).recv;
+    src[0] = NULL; /* by itself: compilers do not know that n > 0 */
+    for (int i = 0; i < n; i++)
+        src[i] = (const char *)buffers_of(&members[i], walk).send + walk->at;
+    oriel_op_take(&first, n, 0, src, walk->at, walk->len);
     for (int i = 1; i < n; i++)
-        src[i] = (const char *)members[i].send + r.at;
-    first.recv = members[0].recv;
-    oriel_op_take(&first, n, 0, src, r.at, r.len);
-    for (int i = 1; i < n; i++)
-        oriel_copy((char *)members[i].recv + r.at, (char *)members[0].recv + r.at, r.len);
+        oriel_copy((char *)buffers_of(&members[i], walk).recv + walk->at,
+                   (char *)first.recv + walk->at, walk->len);
 }
 
 /* Members take from what others show and, in place, do not overwrite, but in a scan: there those
  * after a member need what it had, and so come first. */
-static void take_each(const oriel_request *request, const heap_member *members, struct range r)
+static void take_each(int n, const heap_member *members, const oriel_walk *walk)
 {
-    int n = request->group->n;
-    oriel_op op = request->op;
+    oriel_op op = *walk->one;
     const void *src[HEAP_MAX_RANKS];
 
     for (int j = n - 1; j >= 0; j--) {
-        op.recv = members[j].recv;
         for (int i = 0; i < n; i++) {
-            op.send = members[i].send;
-            src[i] = op.send != NULL ? (const char *)oriel_op_own(&op, j) + r.at : NULL;
+            op.send = buffers_of(&members[i], walk).send;
+            src[i] = op.send != NULL ? (const char *)oriel_op_own(&op, j) + walk->at : NULL;
         }
-        oriel_op_take(&op, n, j, src, r.at, r.len);
+        op.recv = buffers_of(&members[j], walk).recv;
+        oriel_op_take(&op, n, j, src, walk->at, walk->len);
     }
 }
 
@@ -156,20 +164,22 @@ static void do_range(const oriel_request *request, uint32_t item)
     const heap_member *members = oriel_heap_members(&request->comm->heap, request->cell);
     size_t step = item_bytes(request);
     struct range r = {.at = (size_t)item * step};
+    oriel_walk walk;
 
     r.len = oriel_least(step, request->record.bytes - r.at);
-    switch (request->op.kind) {
-    case ORIEL_KIND_ALL_REDUCE:
-        all_reduce(request, members, r);
-        break;
-    case ORIEL_KIND_ALL_TO_ALL:
+    if (request->op.kind == ORIEL_KIND_ALL_TO_ALL) {
         all_to_all(request, members, r);
-        break;
-    case ORIEL_KIND_PERMUTE:
+        return;
+    }
+    if (request->op.kind == ORIEL_KIND_PERMUTE) {
         permute(request, members, r);
-        break;
-    default:
-        take_each(request, members, r);
+        return;
+    }
+    for (oriel_walk_begin(&walk, &request->op, r.at, r.len); oriel_walk_next(&walk);) {
+        if (request->op.kind == ORIEL_KIND_ALL_REDUCE)
+            all_reduce(request->group->n, members, &walk);
+        else
+            take_each(request->group->n, members, &walk);
     }
 }
 

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "base/sys.h"
+#include "ops/arrays.h"
 #include "ops/host/request.h"
 
 static oriel_question ask(const oriel_request *request, enum oriel_meeting meeting)
@@ -10,6 +11,7 @@ static oriel_question ask(const oriel_request *request, enum oriel_meeting meeti
         .kind = request->op.kind,
         .meeting = meeting,
         .block = request->record.bytes,
+        .arrays = request->op.num_arrays,
         .payload = oriel_op_widest(&request->op, request->group->n),
     };
 }
@@ -23,14 +25,19 @@ static oriel_status begin(oriel_request *request)
 static int keep(oriel_request *request)
 {
     oriel_op *op = &request->op;
-    size_t bytes = 2 * (size_t)op->num_pairs * sizeof *op->pairs;
+    size_t pairs = 2 * (size_t)op->num_pairs * sizeof *op->pairs;
+    size_t list = (size_t)op->num_arrays * sizeof *op->arrays;
 
-    if (bytes == 0)
+    if (pairs + list == 0)
         return 1;
-    request->arrays = oriel_sys_now->alloc(bytes);
-    if (request->arrays != NULL)
-        op->pairs = memcpy(request->arrays, op->pairs, bytes);
-    return request->arrays != NULL;
+    request->arrays = oriel_sys_now->alloc(pairs + list);
+    if (request->arrays == NULL)
+        return 0;
+    if (list > 0) /* no kind has both */
+        op->arrays = memcpy(request->arrays, op->arrays, list);
+    else
+        op->pairs = memcpy(request->arrays, op->pairs, pairs);
+    return 1;
 }
 
 static oriel_status alone(oriel_request *request)
@@ -60,6 +67,10 @@ static void put(oriel_request *request)
     size_t after = oriel_op_part(op, request->index + 1);
     char *to = payload_of(request, request->index);
 
+    if (op->arrays != NULL) {
+        oriel_arrays_show(op, request->group->n, request->index, to, request->stream);
+        return;
+    }
     if (bytes == 0 || !oriel_op_scatters(op)) {
         oriel_op_copy(to, op->send, bytes, request->stream);
         return;

@@ -7,6 +7,7 @@
 
 #include "base/copy.h"
 #include "base/sys.h"
+#include "ops/arrays.h"
 #include "ops/host/ragged.h"
 #include "ops/host/transfer.h"
 
@@ -20,12 +21,26 @@ static int overwrites(const oriel_op *op)
            (op->kind == ORIEL_KIND_ALL_TO_ALL || op->kind == ORIEL_KIND_PERMUTE);
 }
 
+/* The arrays, and room for those of another member. */
+static const void *lasting_list(oriel_request *request)
+{
+    size_t bytes = (size_t)request->op.num_arrays * sizeof(oriel_array);
+
+    request->kept = oriel_sys_now->alloc(bytes);
+    if (request->kept != NULL)
+        return request->op.arrays;
+    oriel_fail(ORIEL_ERR_SYSTEM, "out of memory for a list of %d arrays", request->op.num_arrays);
+    return NULL;
+}
+
 /* What others may read until the end, whatever becomes of `recv`: NULL, no memory. */
 static const void *lasting_send(oriel_request *request)
 {
     const oriel_op *op = &request->op;
     size_t bytes = oriel_op_payload(op, request->group->n, request->index);
 
+    if (op->arrays != NULL)
+        return lasting_list(request);
     if (!overwrites(op) || bytes == 0)
         return op->send;
     request->kept = oriel_sys_now->alloc(bytes);
@@ -43,7 +58,9 @@ oriel_status oriel_pull_expose(oriel_request *request)
     if (request->op.ragged != NULL)
         return ORIEL_OK;
     member->send = lasting_send(request);
-    return member->send == NULL && request->op.send != NULL ? ORIEL_ERR_SYSTEM : ORIEL_OK;
+    return member->send == NULL && (request->op.send != NULL || request->op.arrays != NULL)
+               ? ORIEL_ERR_SYSTEM
+               : ORIEL_OK;
 }
 
 /* Another rank of this process may fail and free its `send` meanwhile as well, so that
@@ -68,6 +85,23 @@ oriel_status oriel_pull_read(const oriel_request *request, int from, char *dst, 
     return st;
 }
 
+/* The same of a list, of a kind that gathers: where its arrays are is read first. */
+static oriel_status pull_list(const oriel_request *request, int from)
+{
+    const heap_member *members = oriel_heap_members(&request->comm->heap, request->cell);
+    const oriel_op *op = &request->op;
+    oriel_array *theirs = request->kept;
+    oriel_walk walk;
+    oriel_status st = oriel_pull_read(request, from, request->kept, members[from].send,
+                                      (size_t)op->num_arrays * sizeof *theirs);
+
+    oriel_walk_begin(&walk, op, 0, request->record.bytes);
+    while (st == ORIEL_OK && oriel_walk_next(&walk))
+        st = oriel_pull_read(request, from, (char *)walk.one->recv + (size_t)from * walk.len,
+                             theirs[walk.number].send, walk.len);
+    return st;
+}
+
 /* What member `from` has for this one. */
 static oriel_status pull(const oriel_request *request, int from)
 {
@@ -77,6 +111,8 @@ static oriel_status pull(const oriel_request *request, int from)
 
     if (op->ragged != NULL)
         return oriel_ragged_pull(request, from);
+    if (op->arrays != NULL)
+        return pull_list(request, from);
     return oriel_pull_read(
         request, from, (char *)op->recv + (oriel_op_gathers(op) ? (size_t)from * block : 0),
         (const char *)members[from].send + oriel_op_part(op, request->index), block);

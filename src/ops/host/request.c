@@ -3,10 +3,10 @@
 #include <string.h>
 
 #include "base/sys.h"
+#include "ops/arrays.h"
 #include "ops/host/transfer.h"
 #include "ops/host/verdict.h"
 #include "ops/ragged.h"
-#include "ops/reduce/reduce.h"
 
 /* Deadline and neighbours are looked at once in this many idle steps. */
 enum { LIMIT_POLLS = 64 };
@@ -173,10 +173,7 @@ static oriel_status fail(oriel_request *request, oriel_status code)
     if (request->cell != NULL && request->record.mode == ORIEL_MODE_DIRECT)
         oriel_cell_drain(request->cell);
     unpark(request);
-    if (request->op.recv != NULL)
-        oriel_poison(request->op.recv,
-                     oriel_op_recv_count(&request->op, request->group->n, request->index),
-                     request->op.dtype);
+    oriel_op_poison(&request->op, request->group->n, request->index);
     if (request->op.kernel != NULL)
         oriel_op_custom(&request->op)->moves->fail(request);
     oriel_request_drop(request);

@@ -3,6 +3,7 @@
  * it needs have published theirs. So a chunk of the own `send` is out before that
  * chunk of `recv`, which may be the same memory, is written. */
 #include "base/math.h"
+#include "ops/arrays.h"
 #include "ops/host/ragged.h"
 #include "ops/host/transfer.h"
 
@@ -161,12 +162,10 @@ static size_t block_bytes(const oriel_request *request, int to)
 
 static void block_put(const oriel_request *request, int to, size_t at, char *unit, size_t len)
 {
-    const oriel_op *op = &request->op;
     size_t block = request->record.bytes;
 
     if (at < block)
-        oriel_op_copy(unit, (const char *)op->send + oriel_op_part(op, to) + at,
-                      oriel_least(len, block - at), request->stream);
+        oriel_op_put(&request->op, to, at, unit, oriel_least(len, block - at), request->stream);
 }
 
 static oriel_status block_take(oriel_request *request, int from, size_t at, const char *unit,
@@ -175,8 +174,7 @@ static oriel_status block_take(oriel_request *request, int from, size_t at, cons
     size_t block = request->record.bytes;
 
     if (at < block)
-        oriel_op_copy((char *)request->op.recv + (size_t)from * block + at, unit,
-                      oriel_least(len, block - at), 0);
+        oriel_op_get(&request->op, from, at, unit, oriel_least(len, block - at));
     return ORIEL_OK;
 }
 

@@ -4,6 +4,7 @@
 #include "base/copy.h"
 #include "base/math.h"
 #include "base/sys.h"
+#include "ops/arrays.h"
 
 enum { HUGE_PAGE = 2 << 20, HUGE_FROM = 4 << 20 };
 
@@ -22,10 +23,14 @@ void oriel_transfer_advise(const void *result, size_t bytes)
 
 static oriel_status eager_expose(oriel_request *request)
 {
+    const oriel_op *op = &request->op;
     int n = request->group->n;
+    char *to = oriel_heap_eager(&request->comm->heap, request->cell, n, request->index);
 
-    oriel_copy(oriel_heap_eager(&request->comm->heap, request->cell, n, request->index),
-               request->op.send, oriel_op_payload(&request->op, n, request->index));
+    if (op->arrays != NULL)
+        oriel_arrays_show(op, n, request->index, to, 0);
+    else
+        oriel_copy(to, op->send, oriel_op_payload(op, n, request->index));
     return ORIEL_OK;
 }
 
@@ -49,7 +54,7 @@ static oriel_status direct_expose(oriel_request *request)
 {
     heap_member *member = &oriel_heap_members(&request->comm->heap, request->cell)[request->index];
 
-    member->send = request->op.send;
+    member->send = request->op.arrays != NULL ? request->op.arrays : request->op.send;
     member->recv = request->op.recv;
     member->ragged = request->op.ragged;
     return ORIEL_OK;
@@ -65,14 +70,23 @@ static const struct {
     [ORIEL_MODE_DIRECT] = {direct_expose, oriel_direct_step},
 };
 
+static void advise(const oriel_request *request)
+{
+    int n = request->group->n;
+    oriel_walk walk;
+
+    for (oriel_walk_begin(&walk, &request->op, 0, request->record.bytes); oriel_walk_next(&walk);)
+        oriel_transfer_advise(walk.one->recv, oriel_op_recv_count(walk.one, n, request->index) *
+                                                  oriel_dtype_size(walk.one->dtype));
+}
+
 oriel_status oriel_transfer_expose(oriel_request *request)
 {
     const oriel_op *op = &request->op;
 
     if (op->kernel != NULL)
         return oriel_op_custom(op)->moves->expose(request);
-    oriel_transfer_advise(op->recv, oriel_op_recv_count(op, request->group->n, request->index) *
-                                        oriel_dtype_size(op->dtype));
+    advise(request);
     return modes[request->record.mode].expose(request);
 }
 

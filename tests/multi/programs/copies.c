@@ -6,6 +6,7 @@
 #include "core/world/comm.h"
 #include "support/check.h"
 #include "support/family.h"
+#include "support/lists/lists.h"
 #include "support/process.h"
 #include "support/ranks.h"
 
@@ -23,6 +24,27 @@ static family_call call_of(int kind, size_t bytes, unsigned seed)
                          .shift = seed % 64,
                          .in_place = (int)(seed % 3),
                          .seed = seed};
+}
+
+/* The last ones have arrays so large that each is read out of the other's memory. */
+static void lists(oriel_group *world, int rank)
+{
+    for (int i = 0; i < 4 * options.calls; i++) {
+        list_call call = list_random((unsigned)i, i % 4 == 0 ? 1500 * 1000 : 20 * 1000);
+
+        list_check(world, rank, &call);
+    }
+    for (int in_place = 0; in_place < 3; in_place++) {
+        list_call call = {.kind = ORIEL_KIND_ALL_GATHER,
+                          .dtype = ORIEL_F32,
+                          .num = 4,
+                          .most = 300 * 1000,
+                          .in_place = in_place,
+                          .started = in_place % 2,
+                          .seed = 5};
+
+        list_check(world, rank, &call);
+    }
 }
 
 static void body(oriel_comm *comm, int rank, void *arg)
@@ -50,6 +72,7 @@ static void body(oriel_comm *comm, int rank, void *arg)
             }
         }
     }
+    lists(world, rank);
 }
 
 int main(int argc, char **argv)

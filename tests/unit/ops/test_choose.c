@@ -73,6 +73,24 @@ static void test_bounds_where_ranks_outnumber_cores(void **state)
     expect(crowd, ORIEL_KIND_BROADCAST, MEET_LANE, 4 * crowd.place, ORIEL_MODE_LANE);
 }
 
+/* Each array of a list that is read out of another's memory costs a system call. */
+static void test_bounds_of_lists(void **state)
+{
+    oriel_question q = {.kind = ORIEL_KIND_ALL_GATHER,
+                        .block = 10 * (24 << 10),
+                        .payload = 10 * (24 << 10),
+                        .arrays = 10};
+
+    (void)state;
+    for (int lane = 0; lane <= 1; lane++) {
+        q.meeting = lane ? MEET_LANE : MEET_CELL;
+        q.arrays = 10;
+        assert_int_equal(oriel_choose(&two_cores, &q).mode, ORIEL_MODE_PULLED);
+        q.arrays = 11;
+        assert_int_equal(oriel_choose(&two_cores, &q).mode, ORIEL_MODE_STAGED);
+    }
+}
+
 static void test_stores(void **state)
 {
     oriel_facts apart = two_cores;
@@ -154,6 +172,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bounds_with_a_core_for_each),
         cmocka_unit_test(test_bounds_where_ranks_outnumber_cores),
+        cmocka_unit_test(test_bounds_of_lists),
         cmocka_unit_test(test_stores),
         cmocka_unit_test(test_never),
         cmocka_unit_test(test_small_calls),
