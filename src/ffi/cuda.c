@@ -274,6 +274,8 @@ static oriel_status decide_loan(const xla_frame *frame, oriel_site *site, site_m
     return st;
 }
 
+/* Once that is decided no lock is needed: the member lies in the site, which XLA keeps for as long
+ * as the stage, and of what changes `loan` alone is read. */
 static oriel_status prepare(const xla_frame *frame)
 {
     site_member *member;
