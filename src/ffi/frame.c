@@ -218,14 +218,19 @@ xla_frame oriel_xla_data(const xla_frame *frame, const oriel_site *site)
     return data;
 }
 
+static oriel_status refuse_numbers(const xla_frame *frame, enum oriel_kind kind)
+{
+    return oriel_fail(ORIEL_ERR_INVALID, "%s: the call has %lld operands and %lld results",
+                      oriel_kind_name(kind), (long long)frame->args.size,
+                      (long long)frame->rets.size);
+}
+
 static oriel_status check_numbers(const xla_frame *frame, const oriel_op *op, int64_t operands,
                                   int64_t results)
 {
     if (frame->args.size == operands && frame->rets.size == results)
         return ORIEL_OK;
-    return oriel_fail(ORIEL_ERR_INVALID, "%s: the call has %lld operands and %lld results",
-                      oriel_kind_name(op->kind), (long long)frame->args.size,
-                      (long long)frame->rets.size);
+    return refuse_numbers(frame, op->kind);
 }
 
 /* Operand `i` and its result, which have one dtype. */
@@ -284,6 +289,8 @@ oriel_status oriel_xla_aliases(const xla_frame *frame, enum oriel_kind kind, fra
 
     if (kind != ORIEL_KIND_RAGGED_ALL_TO_ALL && kind != ORIEL_KIND_BARRIER)
         return ORIEL_OK;
+    if (frame->args.size < first + frame->rets.size)
+        return refuse_numbers(frame, kind);
     for (int64_t i = 0; i < frame->rets.size && st == ORIEL_OK; i++) {
         const xla_buffer *in = frame->args.items[first + i];
         const xla_buffer *out = frame->rets.items[i];

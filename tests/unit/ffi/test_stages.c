@@ -379,6 +379,21 @@ static void test_a_program_of_another_version_is_refused(void **state)
     newer = 0;
 }
 
+/* What orders calls gives each result an operand. */
+static void test_a_result_without_an_operand_is_refused(void **state)
+{
+    xla_buffer buffer = {.struct_size = sizeof buffer, .dtype = XLA_F32};
+    void *items[] = {&buffer};
+    xla_frame frame = {.struct_size = sizeof frame,
+                       .api = &api,
+                       .ctx = (xla_context *)&driver,
+                       .rets = {.size = 1, .items = items}};
+
+    (void)state;
+    assert_non_null(oriel_ffi_after(&frame));
+    assert_string_equal(said, "barrier: the call has 0 operands and 1 results");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -390,6 +405,7 @@ int main(void)
         cmocka_unit_test(test_a_call_without_memory_revokes_the_comm),
         cmocka_unit_test(test_what_may_borrow_takes_a_lock_once_to_prepare),
         cmocka_unit_test(test_a_program_of_another_version_is_refused),
+        cmocka_unit_test(test_a_result_without_an_operand_is_refused),
     };
 
     return cmocka_run_group_tests(tests, open_driver, NULL);
