@@ -544,9 +544,19 @@ SUITES = [
     suite_examples,
     suite_jax,
 ]
-# Those that need cores alone, and that no clock judges: they run beside the others, of which the
-# first ones mostly wait.
-BESIDE = [suite_headers, suite_static, suite_model, suite_fuzz, suite_gpu, suite_valgrind]
+# They run one after the other beside the others, of which the first ones mostly wait: what needs
+# cores alone, and that no clock judges, and C programs, whose clocks allow for a busy machine.
+BESIDE = [
+    suite_headers,
+    suite_static,
+    suite_model,
+    suite_fuzz,
+    suite_gpu,
+    suite_valgrind,
+    suite_asan,
+    suite_tsan,
+    suite_wheel,
+]
 SOAK_SUITES = [
     suite_model,
     suite_static,
