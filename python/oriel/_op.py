@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from oriel import _lib
+from oriel._collectives import dtypes as _dtypes
 from oriel._collectives import primitive as _primitive
 from oriel._kernel import Function, as_numbers, is_list_of_shapes
 from oriel._lib import OrielError, Status
@@ -102,7 +103,7 @@ class Op(Function):
             ) from None
         self._check_dimensions(f"out {i}", shape)
         self._check_shape(f"out {i}", shape)
-        _primitive.check_dtype(self._label, jnp.dtype(dtype))
+        _dtypes.check(self._label, jnp.dtype(dtype))
         return shape, jnp.dtype(dtype).name
 
     def _pack(self, attributes):

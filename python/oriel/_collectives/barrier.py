@@ -3,6 +3,7 @@
 import jax
 
 from oriel import _calls
+from oriel._collectives import dtypes as _dtypes
 from oriel._collectives import groups as _groups
 from oriel._collectives import primitive as _primitive
 from oriel._collectives.primitive import Operation
@@ -26,7 +27,8 @@ def barrier(x, axis_name=None):
         _primitive.check_array("barrier", leaf)
     if axes == () or not leaves:
         return x
-    return jax.tree.unflatten(tree, _operation.bind(*leaves, axes=axes))
+    passed = _operation.bind(*map(_dtypes.data_of, leaves), axes=axes)
+    return jax.tree.unflatten(tree, map(_dtypes.like, leaves, passed))
 
 
 def _abstract_eval(*avals, axes):

@@ -10,6 +10,7 @@ from oriel import _calls
 from oriel._collectives import groups as _groups
 from oriel._collectives import primitive as _primitive
 from oriel._collectives.all_reduce import all_reduce
+from oriel._collectives.dtypes import over_keys, widened
 from oriel._collectives.primitive import Operation, size_of
 
 _all_to_all = Operation("all_to_all")
@@ -46,6 +47,7 @@ def _all_to_all_leaf(x, axes, split_axis, concat_axis, tiled):
     return _primitive.join(y, concat_axis) if tiled else y
 
 
+@over_keys
 def _bind_all_to_all(x, axes):
     return _all_to_all.bind(_primitive.make_varying(x, axes), axes=axes) if axes != () else x
 
@@ -103,6 +105,7 @@ def broadcast(x, axis_name=None, root=0):
     )
 
 
+@over_keys
 def _bind_broadcast(x, axes, root):
     if axes == ():
         return x
@@ -117,7 +120,7 @@ def _broadcast_transpose(cotangent, x, *, axes, root):
     # The sum for the root, zeros for the others: no device's own index occurs in
     # the program, which must be the same for all. Axis by axis, because a permute
     # takes neither axes in another order than the mesh's nor those of vmap among them.
-    total = all_reduce(cotangent, axes)
+    total = widened(all_reduce, cotangent, axes)
     if _groups.over_ranks(axes):
         return (_bind_permute(total, axes, ((root, root),)),)
     for name, place in zip(axes, np.unravel_index(root, [size_of((a,)) for a in axes])):
@@ -178,6 +181,7 @@ def _check_pairs(perm, size):
     return tuple(pairs)
 
 
+@over_keys
 def _bind_permute(x, axes, pairs):
     if axes == ():
         return x if pairs else jnp.zeros_like(x)

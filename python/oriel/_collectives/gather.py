@@ -10,6 +10,7 @@ from oriel import _calls
 from oriel._collectives import groups as _groups
 from oriel._collectives import primitive as _primitive
 from oriel._collectives import reduction as _reduction
+from oriel._collectives.dtypes import over_keys, widened
 from oriel._collectives.primitive import Operation, size_of
 
 _gather = Operation("all_gather")
@@ -68,6 +69,7 @@ def _scatter_leaf(x, axes, dimension, tiled, op):
     return _bind_scatter(jnp.moveaxis(x, dimension, 0), axes, op)
 
 
+@over_keys
 def _bind_gather(x, axes):
     x = _primitive.make_varying(x, axes)
     return _gather.bind(x, axes=axes, size=size_of(axes))
@@ -85,7 +87,7 @@ def _gather_type(aval, *, axes, size):
 
 
 def _gather_transpose(cotangent, x, *, axes, size):
-    return (_bind_scatter(cotangent, axes, "sum"),)
+    return (widened(_bind_scatter, cotangent, axes, "sum"),)
 
 
 def _gather_batch(axis_data, args, dims, *, axes, size):

@@ -12,13 +12,8 @@ from jax.interpreters import ad, batching, mlir
 
 from oriel import _calls, _compat, _lib, _world
 from oriel._calls import as_attribute
+from oriel._collectives import dtypes as _dtypes
 from oriel._collectives import groups as _groups
-
-_DTYPES = frozenset(
-    "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 bfloat16 float32 float64 "
-    "float8_e4m3fn float8_e5m2 complex64 complex128".split()
-)
-
 
 # ---- arguments --------------------------------------------------------------
 
@@ -99,15 +94,8 @@ def check_array(operation, leaf, what="x"):
         raise TypeError(
             f"oriel.{operation} takes arrays; {what} holds {leaf!r} of type {type(leaf).__name__}"
         ) from None
-    check_dtype(operation, dtype)
+    _dtypes.check(operation, dtype)
     return leaf
-
-
-def check_dtype(operation, dtype):
-    if str(dtype) not in _DTYPES:
-        raise TypeError(
-            f"oriel.{operation} does not take dtype {dtype}; it takes {', '.join(sorted(_DTYPES))}"
-        )
 
 
 def check_integer(operation, what, value):
@@ -283,16 +271,18 @@ class Operation:
             target += "_borrowing"
             numbers |= {"places": places, "communicates": int(communicates)}
         numbers["groups"] = groups
-        with _calls.ordered(ctx, operands, aliases) as (ctx, operands, aliases, first):
+        moved, operands, more = _dtypes.as_moved(ctx, operands)
+        numbers |= more
+        with _calls.ordered(moved, operands, aliases) as (within, operands, aliases, first):
             # Others take part in it: ranks whose programs differ elsewhere would differ in what
             # XLA merges or moves out of loops. An effect of JAX's costs each dispatch ten times.
             results = jax.ffi.ffi_lowering(
                 target,
                 operand_output_aliases=aliases,
-                extra_attributes=_in_space(space, first) | _calls.note(ctx),
-                has_side_effect=not _is_partitioned(ctx),
-            )(ctx, *operands, **{name: as_attribute(value) for name, value in numbers.items()})
-        return _calls.without_token(results)
+                extra_attributes=_in_space(space, first) | _calls.note(within),
+                has_side_effect=not _is_partitioned(within),
+            )(within, *operands, **{name: as_attribute(value) for name, value in numbers.items()})
+        return _dtypes.as_given(ctx, _calls.without_token(results))
 
     def groups(self, ctx, axes):
         """The groups of ranks of one call, as rows."""

@@ -2,10 +2,12 @@
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.extend.mlir.dialects import stablehlo
 from jax.interpreters import ad, mlir
 
 from oriel import _calls, _compat
+from oriel._collectives import dtypes as _dtypes
 from oriel._collectives import groups as _groups
 from oriel._collectives import primitive as _primitive
 from oriel._collectives.exchange import all_to_all
@@ -31,7 +33,8 @@ def ragged_all_to_all(
     axes = _primitive.find_axes("ragged_all_to_all", axis_name)
     indices = input_offsets, send_sizes, output_offsets, recv_sizes
     _check_arrays(operand, output, indices, 1 if axes == () else size_of(axes))
-    return _bind(operand, output, *indices, axes=axes)
+    rows = map(_dtypes.data_of, (operand, output))
+    return _dtypes.like(output, _bind(*rows, *indices, axes=axes))
 
 
 def _check_arrays(operand, output, indices, size):
@@ -125,6 +128,8 @@ def _lower(ctx, operand, output, *indices, axes):
         return [output]
     wide = mlir.ir.RankedTensorType.get(ctx.avals_in[2].shape, mlir.ir.IntegerType.get_signless(64))
     indices = [stablehlo.ConvertOp(wide, x).result for x in indices]
+    avals = [aval.update(dtype=np.dtype("int64")) for aval in ctx.avals_in[2:]]
+    ctx = ctx.replace(avals_in=[*ctx.avals_in[:2], *avals])
     return _operation.call(ctx, [operand, output, *indices], groups, {1: 0})
 
 

@@ -15,6 +15,7 @@ from oriel._collectives import groups as _groups
 from oriel._collectives import primitive as _primitive
 from oriel._collectives import reduction as _reduction
 from oriel._collectives.all_reduce import all_reduce
+from oriel._collectives.dtypes import over_keys
 from oriel._collectives.exchange import broadcast
 from oriel._collectives.gather import all_gather
 from oriel._collectives.primitive import Operation, axis_index, size_of
@@ -141,6 +142,7 @@ def _composes():
     return _world.current().platform == "gpu"
 
 
+@over_keys
 def _bind_gather(x, axes, root):
     x = _primitive.make_varying(x, axes)
     if _composes():
@@ -149,6 +151,7 @@ def _bind_gather(x, axes, root):
     return _gather.bind(x, axes=axes, size=size, root=root, part=part)
 
 
+@over_keys
 def _bind_scatter(x, axes, root):
     x = _primitive.make_varying(x, axes)
     if _composes():
