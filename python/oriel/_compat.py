@@ -71,6 +71,37 @@ def reduced_type(aval, axes):
     return lax.pmax_p.abstract_eval(aval, axes=axes, axis_index_groups=None)
 
 
+def is_unreduced(operation, x, axes):
+    """Whether `x` has still to be summed over mesh axes, by its type."""
+    aval = core.typeof(x)
+    if aval.mat.unreduced.isdisjoint(axes):
+        return False
+    return parallel._get_from(aval, axes, operation) == "unreduced"  # raises where some are not
+
+
+def summed_type(aval, axes):
+    """Type and effects of the sum of unreduced `aval`s, which is the same on all devices."""
+    return parallel.unreduced_psum_p.abstract_eval(aval, axes=axes)
+
+
+def scattered_type(aval, axes, size):
+    """Of that sum, of which each device keeps a part: entries of the first dimension."""
+    return parallel.unreduced_reduce_scatter_p.abstract_eval(
+        aval, axis_name=axes, scatter_dimension=0, axis_size=size, tiled=False
+    )
+
+
+def gathered_type(to, aval, axes, size):
+    """Of a gather whose result is "reduced" or "invarying": entries of a new first dimension."""
+    gather = {
+        "reduced": parallel.all_gather_reduced_p,
+        "invarying": parallel.all_gather_invariant_p,
+    }
+    return gather[to].abstract_eval(
+        aval, all_gather_dimension=0, axis_name=axes, axis_size=size, tiled=False
+    )
+
+
 def varying_axes(x):
     """The axes over which the type of `x` varies."""
     return core.typeof(x).mat.varying

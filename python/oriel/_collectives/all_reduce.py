@@ -12,6 +12,7 @@ from oriel._collectives import reduction as _reduction
 from oriel._collectives.primitive import Operation
 
 _operation = Operation("all_reduce")
+_unreduced = Operation("all_reduce", kind="unreduced_")
 
 # oriel_via
 VIAS = ("auto", "peer", "nccl", "lsa", "sym_peer", "multicast", "sym_multimem")
@@ -123,6 +124,8 @@ def _split_axes(axis_name):
 def _reduce(x, dims, names, op, how):
     if op == "sum" and not isinstance(x, jax.core.Tracer):
         return lax.psum(x, dims + names)  # the same on all devices: size * x
+    if op == "sum" and names and _compat.is_unreduced("oriel.all_reduce", x, names):
+        return _unreduced.bind(x, axes=names, how=how)
     if dims:
         x = _reduction.over_dims(x, dims, op)
     return _bind(_primitive.make_varying(x, names), names, op, how) if names else x
@@ -194,4 +197,24 @@ def _lower(ctx, x, *, axes, op, how, invariant):
     )
 
 
+# ---- of what a type calls unreduced: summed, it is the same on all devices -----------------
+
+
+def _unreduced_type(aval, *, axes, how):
+    return _compat.summed_type(aval, axes)
+
+
+def _unreduced_transpose(cotangent, x, *, axes, how):
+    return (lax.pcast(cotangent, axes, to="reduced"),)
+
+
+def _unreduced_batch(axis_data, args, dims, *, axes, how):
+    return _unreduced.bind(*args, axes=axes, how=how), dims[0]
+
+
+def _unreduced_lower(ctx, x, *, axes, how):
+    return _lower(ctx, x, axes=axes, op="sum", how=how, invariant=True)
+
+
+_unreduced.define(_unreduced_type, _unreduced_batch, _unreduced_lower, linear=_unreduced_transpose)
 _operation.define(_abstract_eval, _batch, _lower, jvp=_jvp, linear=_transpose)

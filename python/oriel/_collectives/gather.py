@@ -5,8 +5,9 @@ whatever else a caller asks for is a reshape or a transpose around them."""
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
-from oriel import _calls
+from oriel import _calls, _compat
 from oriel._collectives import groups as _groups
 from oriel._collectives import primitive as _primitive
 from oriel._collectives import reduction as _reduction
@@ -15,28 +16,43 @@ from oriel._collectives.primitive import Operation, size_of
 
 _gather = Operation("all_gather")
 _scatter = Operation("reduce_scatter")
+# Of the types that jax.shard_map gives values besides "varying".
+_gather_reduced = Operation("all_gather", kind="reduced_")
+_gather_invarying = Operation("all_gather", kind="invarying_")
+_scatter_unreduced = Operation("reduce_scatter", kind="unreduced_")
+_GATHERS = {"varying": _gather, "reduced": _gather_reduced, "invarying": _gather_invarying}
 
 
 @_calls.operation
-def all_gather(x, axis_name=None, axis=0, tiled=False):
+def all_gather(x, axis_name=None, axis=0, tiled=False, *, to="varying"):
     """Every device's `x`, one after the other, on every device: lax.all_gather.
 
     They are stacked along a new dimension `axis` or, where `tiled`, joined along
     the present one. `x` may be a pytree; `axis_name` is a name or a tuple of
     names, axes of vmap among them. Without it, outside shard_map, in a program
     of one device with one device per process, it gathers from the whole world.
+    `to` is the result's type over the axes of a shard_map with check_vma:
+    "varying", "invarying" or "reduced".
     """
     axes = _primitive.find_axes("all_gather", axis_name)
+    _check_to(to, axes)
     if axes == ():
         return x
-    return jax.tree.map(lambda leaf: _gather_leaf(leaf, axes, axis, tiled), x)
+    return jax.tree.map(lambda leaf: _gather_leaf(leaf, axes, axis, tiled, to), x)
 
 
-def _gather_leaf(x, axes, axis, tiled):
+def _check_to(to, axes):
+    if to not in _GATHERS:
+        raise ValueError(f"oriel.all_gather: to must be one of {', '.join(_GATHERS)}; got {to!r}")
+    if to != "varying" and _groups.over_ranks(axes):
+        raise ValueError(f"oriel.all_gather: to={to!r} is a type over axes; name them")
+
+
+def _gather_leaf(x, axes, axis, tiled, to):
     _primitive.check_array("all_gather", x)
     ndim = jnp.ndim(x)
     axis = _primitive.check_dimension("all_gather", "axis", axis, ndim if tiled else ndim + 1)
-    y = jnp.moveaxis(_bind_gather(x, axes), 0, axis)
+    y = jnp.moveaxis(_bind_gather(x, axes, to), 0, axis)
     return _primitive.join(y, axis) if tiled else y
 
 
@@ -70,12 +86,16 @@ def _scatter_leaf(x, axes, dimension, tiled, op):
 
 
 @over_keys
-def _bind_gather(x, axes):
-    x = _primitive.make_varying(x, axes)
-    return _gather.bind(x, axes=axes, size=size_of(axes))
+def _bind_gather(x, axes, to="varying"):
+    if to != "reduced":  # which lax makes only of what varies already
+        x = _primitive.make_varying(x, axes)
+    return _GATHERS[to].bind(x, axes=axes, size=size_of(axes))
 
 
 def _bind_scatter(x, axes, op):
+    names = _groups.names_of(axes)
+    if op == "sum" and names and _compat.is_unreduced("oriel.reduce_scatter", x, names):
+        return _scatter_unreduced.bind(x, axes=axes, size=size_of(axes))
     return _scatter.bind(_primitive.make_varying(x, axes), axes=axes, op=op)
 
 
@@ -164,6 +184,64 @@ def _reorder_blocks(ctx, x, axes, ordered):
     return _primitive.lower_here(ctx.replace(avals_out=ctx.avals_in), reorder, x)[0]
 
 
+# ---- types that do not vary over the axes, as lax has them --------------------------------
+
+
+def _reduced_type(aval, *, axes, size):
+    return _compat.gathered_type("reduced", aval, axes, size)
+
+
+def _reduced_transpose(cotangent, x, *, axes, size):
+    return (_scatter_unreduced.bind(cotangent, axes=axes, size=size),)
+
+
+def _reduced_batch(axis_data, args, dims, *, axes, size):
+    y = _gather_reduced.bind(*args, axes=axes, size=size)
+    return y, None if dims[0] is None else dims[0] + 1
+
+
+def _invarying_type(aval, *, axes, size):
+    return _compat.gathered_type("invarying", aval, axes, size)
+
+
+def _invarying_transpose(cotangent, x, *, axes, size):
+    own = _primitive.axis_index(axes)
+    return (lax.dynamic_index_in_dim(cotangent, own, keepdims=False),)
+
+
+def _invarying_batch(axis_data, args, dims, *, axes, size):
+    if axis_data.name in axes:
+        return _gather_batch(axis_data, args, dims, axes=axes, size=size)
+    y = _gather_invarying.bind(*args, axes=axes, size=size)
+    return y, None if dims[0] is None else dims[0] + 1
+
+
+def _unreduced_type(aval, *, axes, size):
+    return _compat.scattered_type(aval, axes, size)
+
+
+def _unreduced_transpose(cotangent, x, *, axes, size):
+    return (_bind_gather(cotangent, axes, "reduced"),)
+
+
+def _unreduced_batch(axis_data, args, dims, *, axes, size):
+    (x,), (dim,) = args, dims
+    if dim == 0:
+        x, dim = jnp.moveaxis(x, 0, 1), 1
+    return _scatter_unreduced.bind(x, axes=axes, size=size), None if dim is None else dim - 1
+
+
+def _unreduced_lower(ctx, x, *, axes, size):
+    return _scatter_lower(ctx, x, axes=axes, op="sum")
+
+
+_gather_reduced.define(_reduced_type, _reduced_batch, _gather_lower, linear=_reduced_transpose)
+_gather_invarying.define(
+    _invarying_type, _invarying_batch, _gather_lower, linear=_invarying_transpose
+)
+_scatter_unreduced.define(
+    _unreduced_type, _unreduced_batch, _unreduced_lower, linear=_unreduced_transpose
+)
 _gather.define(_gather_type, _gather_batch, _gather_lower, linear=_gather_transpose)
 _scatter.define(
     _scatter_type, _scatter_batch, _scatter_lower, jvp=_scatter_jvp, linear=_scatter_transpose

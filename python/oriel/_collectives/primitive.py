@@ -199,10 +199,11 @@ class Operation:
     Each call carries, as the parameter `made`, where and how the person made it (_calls).
     The rules of an operation do without: what they bind is derived from the call at hand."""
 
-    def __init__(self, name, multiple_results=False):
+    def __init__(self, name, multiple_results=False, kind=""):
+        """`kind` tells primitives of one operation apart."""
         self.name = name
-        self._plain = Primitive(f"oriel_{name}")
-        self._context = Primitive(f"oriel_{name}_in_context")
+        self._plain = Primitive(f"oriel_{kind}{name}")
+        self._context = Primitive(f"oriel_{kind}{name}_in_context")
         for primitive in (self._plain, self._context):
             primitive.multiple_results = multiple_results
 
