@@ -13,8 +13,8 @@
 /* What a site's attributes say. */
 typedef struct site_attrs {
     /* As ffi.h describes them. */
-    int64_t kind, name, module, program, world, group_size, reduce, root, kernel, via, communicates;
-    int64_t after;
+    int64_t kind, name, module, program, world, group_size, reduce, root, kernel, via, communicates,
+        after;
     /* Entries of the arrays below. */
     int64_t num_ranks, num_pairs, num_values, num_places, num_said, num_told;
     const int64_t *ranks, *pairs, *values, *places; /* in XLA's memory, for the stage alone */

@@ -13,11 +13,10 @@
 enum { MOST_SCANS = 8 };
 
 struct process {
-    /* Of a process, its parent and its group. */
-    pid_t pid;
-    pid_t parent;
-    pid_t group;
-    char state; /* as /proc has it: 'Z' has ended, nobody has asked for its status */
+    pid_t pid;    /* its own */
+    pid_t parent; /* that of its parent */
+    pid_t group;  /* that of its group */
+    char state;   /* as /proc has it: 'Z' has ended, nobody has asked for its status */
 };
 
 /* The name in /proc/<pid>/stat may hold anything; the fields start after its

@@ -50,11 +50,13 @@ typedef struct oriel_team oriel_team;
 
 /* Host alone: how a team waits. What returns int is not 0 once the call has failed. */
 typedef struct oriel_team_calls {
-    /* The threads of this rank meet, or all ranks' threads. */
+    /* The threads of this rank meet. */
     int (*sync)(oriel_team *team);
+    /* The threads of all ranks meet. */
     int (*barrier)(oriel_team *team);
-    /* Adds `value` to a signal of `rank`; waits until one of this rank is at least `value`. */
+    /* Adds `value` to a signal of `rank`. */
     int (*signal)(oriel_team *team, int rank, int slot, uint64_t value);
+    /* Waits until a signal of this rank is at least `value`. */
     int (*wait)(oriel_team *team, int slot, uint64_t value);
     /* Whether to give up, for loops of one's own. */
     int (*failed)(const oriel_team *team);

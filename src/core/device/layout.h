@@ -80,26 +80,24 @@ typedef struct device_entry {
 typedef struct device_table {
     uint32_t error;        /* enum device_error; every spin polls it, peers may set it */
     uint32_t reserved[31]; /* the words below are on a line of their own */
-    /* Items of a direct call that the rank's warps have taken, beyond the first of each,
-     * and warps that take no more; both 0 between calls. */
-    uint32_t taken;
-    uint32_t done;
+    uint32_t taken; /* items of a direct call that the rank's warps have taken, beyond the first
+                     * of each; 0 between calls */
+    uint32_t done;  /* warps that take no more; likewise */
     uint32_t mode;  /* of all CTAs of the call at hand: see reachable() in device.cuh */
     uint32_t begun; /* as in the report */
-    uint32_t reserved_too[28];
-    uint64_t timeout_ns;
+    uint32_t reserved_too[28];      /* to the end of that line */
+    uint64_t timeout_ns;            /* how long a wait may last */
     uint64_t report;                /* where the device sees the rank's device_report */
     uint32_t ready[DEVICE_WINDOWS]; /* own windows: the generation all peers have mapped ... */
     uint32_t stale[DEVICE_WINDOWS]; /* ... and the one that means other memory by now, written
                                      * on the stream, whatever the registrar is about */
-    device_counts counts[DEVICE_CTAS][DEVICE_RANKS];
-    /* What the others write. */
-    uint32_t sync[DEVICE_CTAS][DEVICE_RANKS];
-    uint64_t claim[DEVICE_CTAS][DEVICE_RANKS];
-    device_entry entry[DEVICE_CTAS][DEVICE_RANKS];
-    device_record record[DEVICE_RANKS];
-    /* Where this rank sees the others' windows; 0: not. */
-    uint64_t window[DEVICE_RANKS][DEVICE_WINDOWS];
+    device_counts counts[DEVICE_CTAS][DEVICE_RANKS]; /* what each pair has exchanged */
+    /* What the others write: see "Calls on GPUs" in docs/protocol.md. */
+    uint32_t sync[DEVICE_CTAS][DEVICE_RANKS];      /* how many meetings they have come to */
+    uint64_t claim[DEVICE_CTAS][DEVICE_RANKS];     /* whether they came in time */
+    device_entry entry[DEVICE_CTAS][DEVICE_RANKS]; /* the large call they have come to */
+    device_record record[DEVICE_RANKS];            /* what they ask for in it */
+    uint64_t window[DEVICE_RANKS][DEVICE_WINDOWS]; /* the registrar: where they are; 0: not */
 } device_table;
 
 enum device_flags {
