@@ -1,6 +1,7 @@
 """Fails unless docs/api.md names everything that is public: what the header marks
 ORIEL_API, its statuses, dtypes, reductions and _INIT macros, oriel's __all__, and
-the options. Signatures that it gives must be those of the code, in both languages.
+the options. Signatures that it gives must be those of the code, in both languages;
+so must those in python/oriel/__init__.pyi, which has all of Python's.
 On all pages links must lead somewhere, and quotations must be true.
 
     python3 tests/api_page.py
@@ -70,14 +71,24 @@ def prototypes(code):
     return {name: " ".join(text.split()) for name, text in found if " " in text}
 
 
+def functions_of(path):
+    return [node for node in ast.parse(path.read_text()).body if isinstance(node, ast.FunctionDef)]
+
+
+def python_functions():
+    """Those of the package, from the modules that it imports them from."""
+    tree = ast.parse((ROOT / "python" / "oriel" / "__init__.py").read_text())
+    for node in tree.body:
+        if isinstance(node, ast.ImportFrom):
+            path = ROOT / "python" / node.module.replace(".", "/")
+            names = {alias.name for alias in node.names}
+            module = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+            yield from (f for f in functions_of(module) if f.name in names)
+
+
 def python_signatures():
     """name: parameters, of the functions of the package."""
-    found = {}
-    for path in sorted((ROOT / "python" / "oriel").rglob("*.py")):
-        for node in ast.parse(path.read_text()).body:
-            if isinstance(node, ast.FunctionDef) and f"oriel.{node.name}" in python_names():
-                found[node.name] = ast.unparse(node.args)
-    return found
+    return {function.name: ast.unparse(function.args) for function in python_functions()}
 
 
 def shown_signatures(page):
@@ -96,6 +107,51 @@ def wrong_signatures(page):
         for name, parameters in shown.items():
             if name in real and parameters != real[name]:
                 yield f"{name}({parameters}) is in fact {name}({real[name]})"
+
+
+# ---- types ---------------------------------------------------------------------
+
+
+def is_operation(function):
+    """Whether python/oriel/_calls gives it parameters of its own."""
+    return any(ast.unparse(word) == "_calls.operation" for word in function.decorator_list)
+
+
+def operation_keywords():
+    """name: default"""
+    (decorator,) = (
+        function
+        for function in functions_of(ROOT / "python" / "oriel" / "_calls" / "__init__.py")
+        if function.name == "operation"
+    )
+    for node in decorator.body:
+        if isinstance(node, ast.Assign) and node.targets[0].id == "defaults":
+            return {name: repr(value) for name, value in ast.literal_eval(node.value).items()}
+    raise SystemExit("python/oriel/_calls has no defaults in operation")
+
+
+def named_parameters(function):
+    """(kind, name, default) of each."""
+    arguments = function.args
+    known = [*arguments.posonlyargs, *arguments.args]
+    defaults = [None] * (len(known) - len(arguments.defaults)) + arguments.defaults
+    found = [("any", *pair) for pair in zip(known, defaults)]
+    found += [("keyword", *pair) for pair in zip(arguments.kwonlyargs, arguments.kw_defaults)]
+    return [(kind, a.arg, default and ast.unparse(default)) for kind, a, default in found]
+
+
+def wrong_types():
+    """Names and parameters that python/oriel/__init__.pyi has otherwise than the code."""
+    more = [("keyword", name, default) for name, default in operation_keywords().items()]
+    real = {
+        function.name: named_parameters(function) + (more if is_operation(function) else [])
+        for function in python_functions()
+    }
+    stub = ROOT / "python" / "oriel" / "__init__.pyi"
+    typed = {function.name: named_parameters(function) for function in functions_of(stub)}
+    for name in sorted(real.keys() | typed.keys()):
+        if real.get(name) != typed.get(name):
+            yield f"{name}{typed.get(name)} is in fact {name}{real.get(name)}"
 
 
 # ---- links ---------------------------------------------------------------------
@@ -136,6 +192,7 @@ def main():
     text = PAGE.read_text()
     complaints = [f"docs/api.md does not name {name}" for name in missing_names(text)]
     complaints += [f"docs/api.md: {problem}" for problem in wrong_signatures(text)]
+    complaints += [f"python/oriel/__init__.pyi: {problem}" for problem in wrong_types()]
     for page in PAGES:
         complaints += [
             f"{page.relative_to(ROOT)}: {target} leads nowhere" for target in broken_links(page)

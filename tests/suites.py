@@ -499,7 +499,8 @@ def check_tag(wheel):
 
 def check_contents(wheel):
     names = zipfile.ZipFile(wheel).namelist()
-    modules = [path for path in (ROOT / "python").rglob("*") if path.suffix in (".py", ".c", ".h")]
+    kinds = (".py", ".pyi", ".typed", ".c", ".h")
+    modules = [path for path in (ROOT / "python").rglob("*") if path.suffix in kinds]
     wanted = [
         "oriel/lib/liboriel.so",
         "oriel/lib/pkgconfig/oriel.pc",
