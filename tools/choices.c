@@ -104,8 +104,9 @@ static void print_table(const oriel_facts *facts, enum oriel_meeting meeting, co
 {
     printf("\n%s\n  %-15s %-14s %-7s %-16s %s\n", title, "operation", "bytes a block", "mode",
            "stored", "why");
-    for (enum oriel_kind kind = 1; kind < ORIEL_KIND_KERNEL; kind++) {
-        if (kind != ORIEL_KIND_BARRIER && kind != ORIEL_KIND_RAGGED_ALL_TO_ALL)
+    for (enum oriel_kind kind = 1; kind < ORIEL_KIND_COUNT; kind++) {
+        if (kind != ORIEL_KIND_BARRIER && kind != ORIEL_KIND_RAGGED_ALL_TO_ALL &&
+            kind != ORIEL_KIND_KERNEL)
             print_kind(facts, kind, meeting);
     }
 }

@@ -117,7 +117,7 @@ static void print_features(void)
     printf("operations ");
     for (uint32_t i = ORIEL_KIND_ALL_REDUCE; i < ORIEL_KIND_KERNEL; i++)
         printf(" %s", oriel_kind_name(i));
-    printf("\nreductions ");
+    printf(" %s\nreductions ", oriel_kind_name(ORIEL_KIND_MESSAGE));
     for (int i = 0; i < ORIEL_REDOP_COUNT; i++)
         printf(" %s", oriel_redop_name((oriel_redop)i));
     printf("\ndtypes     ");

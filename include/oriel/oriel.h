@@ -259,6 +259,22 @@ ORIEL_API oriel_status oriel_reduce(oriel_group *group, int rank, const void *se
 ORIEL_API oriel_status oriel_scan(oriel_group *group, int rank, const void *send, void *recv,
                                   size_t count, oriel_dtype dtype, oriel_redop redop);
 
+/* Messages: the two that are named take part, and nobody else. `count` and `dtype` are the same on
+ * both. `dest` and `source` are positions in the group, of another member. Messages from one member
+ * to another match in the order in which both make them; those of the opposite direction, and of
+ * other groups, have orders of their own. A small one is on its way when oriel_send returns, as
+ * long as not too many wait to be received; a large one when it has been received. So two that both
+ * send first use oriel_send_start or oriel_sendrecv. */
+ORIEL_API oriel_status oriel_send(oriel_group *group, int rank, const void *send, size_t count,
+                                  oriel_dtype dtype, int dest);
+ORIEL_API oriel_status oriel_recv(oriel_group *group, int rank, void *recv, size_t count,
+                                  oriel_dtype dtype, int source);
+/* Both at once: send_count elements to `dest`, recv_count from `source`, which may be the same
+ * member. The buffers may not overlap. */
+ORIEL_API oriel_status oriel_sendrecv(oriel_group *group, int rank, const void *send,
+                                      size_t send_count, int dest, void *recv, size_t recv_count,
+                                      int source, oriel_dtype dtype);
+
 /* Which rows go where: four arrays of n * slices entries, of which j * slices
  * onwards concern member j. Slice k of `send` is send_sizes[k] rows from
  * input_offsets[k] and lands at row output_offsets[k] of the *receiver's* `recv`;
@@ -358,6 +374,11 @@ ORIEL_API oriel_status oriel_broadcast_many_start(oriel_group *group, int rank,
                                                   const oriel_array *arrays, int num_arrays,
                                                   oriel_dtype dtype, int root,
                                                   oriel_request **request_p);
+ORIEL_API oriel_status oriel_send_start(oriel_group *group, int rank, const void *send,
+                                        size_t count, oriel_dtype dtype, int dest,
+                                        oriel_request **request_p);
+ORIEL_API oriel_status oriel_recv_start(oriel_group *group, int rank, void *recv, size_t count,
+                                        oriel_dtype dtype, int source, oriel_request **request_p);
 /* ORIEL_IN_PROGRESS, or the outcome; the request is freed with the outcome. */
 ORIEL_API oriel_status oriel_request_test(oriel_request *request);
 ORIEL_API oriel_status oriel_request_wait(oriel_request *request);

@@ -85,7 +85,13 @@ oriel_status oriel_ffi_detach(double patience_s)
     pthread_rwlock_unlock(&oriel_attached.lock);
     oriel_engine_destroy(engine, patience_s);
     oriel_crew_destroy(crew);
-    return comm != NULL && comm->devices != NULL ? settle(comm, patience_s) : ORIEL_OK;
+    if (comm != NULL && comm->devices != NULL)
+        return settle(comm, patience_s);
+    /* All other calls on CPUs have told their failures. */
+    if (comm != NULL && oriel_attached.lost &&
+        !atomic_load(&comm->heap.ranks[comm->first_rank].told))
+        return oriel_comm_failure(comm);
+    return ORIEL_OK;
 }
 
 static oriel_status make_threads(oriel_comm *comm, oriel_engine **engine_p, oriel_crew **crew_p)
@@ -124,6 +130,7 @@ oriel_status oriel_ffi_attach(oriel_comm *comm, const int *ordinals, int n)
     oriel_attached.crew = crew;
     oriel_attached.num_devices = n;
     oriel_attached.told = 0;
+    oriel_attached.lost = 0;
     memcpy(oriel_attached.ordinals, ordinals, (size_t)n * sizeof *ordinals);
     for (int i = 0; comm->devices != NULL && i < n; i++)
         oriel_attached.gpus[i] = (attached_gpu){.lock = PTHREAD_MUTEX_INITIALIZER};

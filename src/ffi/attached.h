@@ -33,6 +33,7 @@ typedef struct oriel_attached_comm {
     uint64_t layout;                 /* of GPUs: see oriel_devices_layout */
     _Atomic uint64_t captured;       /* that of the world in which graphs have captured calls */
     _Atomic int stale;               /* graphs have captured calls that no other world can use */
+    _Atomic int lost;                /* a message that its sender has left has failed */
     _Atomic int told; /* a program or a check has failed with what revoked the comm */
 } oriel_attached_comm;
 

@@ -147,6 +147,15 @@ static xla_error *go_on_later(xla_frame *frame, oriel_engine *engine, oriel_requ
     return NULL;
 }
 
+/* Nobody looks at the outcome of a message that its sender has left: finalize tells a failure, if
+ * nothing has before. */
+static void complete_left(oriel_request *request, oriel_status status)
+{
+    (void)request;
+    if (status != ORIEL_OK)
+        atomic_store(&oriel_attached.lost, 1);
+}
+
 /* The others wait for this rank. They see themselves what is wrong with a call, unless it is
  * wrong with the numbers that this rank alone was given. */
 static void tell_others(const oriel_site *site, const site_member *member, oriel_status status)
@@ -187,6 +196,11 @@ static xla_error *execute(xla_frame *frame)
         tell_others(site, member, st);
     else
         st = oriel_request_linger(request);
+    if (st == ORIEL_IN_PROGRESS && request->left) {
+        request->done = complete_left;
+        oriel_engine_submit(engine, request);
+        return NULL;
+    }
     if (st == ORIEL_IN_PROGRESS)
         return go_on_later(frame, engine, request);
     oriel_engine_give(engine, request);

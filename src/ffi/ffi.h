@@ -46,7 +46,9 @@
  *                      and nothing is copied), or of a gather that of the root's: zeros
  *   scatter            has an operand on all ranks, which is read at the root alone. Elsewhere it
  *                      has the shape of the result or that of the root's operand
- * These three and scan work on CPUs alone: on GPUs they fail with a sentence.
+ *   message            "oriel_send" has an operand, and a result of one element that says nothing;
+ *                      "oriel_recv" has a result alone. The group's first member sends
+ * These four and scan work on CPUs alone: on GPUs they fail with a sentence.
  * A token may be the first of the operands and of the results, which orders the call. */
 #ifndef ORIEL_FFI_FFI_H
 #define ORIEL_FFI_FFI_H
@@ -106,7 +108,7 @@ ORIEL_API oriel_status oriel_ffi_attach(oriel_comm *comm, const int *ordinals, i
 /* Programs fail with a sentence from now on. Waits at most `patience_s` seconds
  * for operations in flight, then revokes the comm so that they end. Call it
  * before the comm goes; nothing attached is fine. Fails with what revoked a comm of GPUs
- * if no program has; that of CPUs has told all there is. */
+ * if no program has; that of CPUs has told all, but of messages whose senders did not wait. */
 ORIEL_API oriel_status oriel_ffi_detach(double patience_s);
 
 /* Any thread may call these at any time: they hold the comm while they look at it, so that nobody

@@ -281,6 +281,33 @@ static oriel_status block_buffers(const xla_frame *frame, int64_t i, int n, int 
     return ORIEL_OK;
 }
 
+/* The sender's operand or the receiver's result. The sender's result only stands for the call. */
+static oriel_status message_buffers(const xla_frame *frame, int index, oriel_op *op)
+{
+    int sends = index == op->root;
+    oriel_status st = check_numbers(frame, op, sends, 1);
+    const xla_buffer *out;
+    const xla_buffer *data;
+    int dtype;
+
+    if (st != ORIEL_OK)
+        return st;
+    out = frame->rets.items[0];
+    data = sends ? frame->args.items[0] : out;
+    dtype = dtype_of(data->dtype);
+    if (dtype < 0 || data->dtype != out->dtype)
+        return oriel_fail(ORIEL_ERR_INVALID,
+                          "%s: XLA dtype %d is not supported, or operand and result differ",
+                          oriel_kind_name(op->kind), data->dtype);
+    op->dtype = (oriel_dtype)dtype;
+    op->count = elements(data);
+    op->send = sends ? data->data : NULL;
+    op->recv = sends ? NULL : data->data;
+    if (sends)
+        memset(out->data, 0, elements(out) * oriel_dtype_size(op->dtype));
+    return ORIEL_OK;
+}
+
 oriel_status oriel_xla_aliases(const xla_frame *frame, enum oriel_kind kind, frame_copy *copy,
                                void *arg)
 {
@@ -409,7 +436,7 @@ void oriel_xla_unwritten(const xla_frame *frame, int index, const oriel_op *op)
 {
     size_t bytes;
 
-    if (oriel_op_writes(op, index))
+    if (oriel_op_writes(op, index) || op->kind == ORIEL_KIND_MESSAGE)
         return;
     bytes = elements(frame->rets.items[0]) * oriel_dtype_size(op->dtype);
     if (elements(frame->args.items[0]) * oriel_dtype_size(op->dtype) != bytes)
@@ -459,6 +486,8 @@ oriel_status oriel_xla_buffers(const xla_frame *frame, int n, int index, oriel_o
         return check_numbers(frame, op, frame->args.size, frame->args.size);
     if (op->kind == ORIEL_KIND_RAGGED_ALL_TO_ALL)
         return ragged_buffers(frame, n, op, ragged);
+    if (op->kind == ORIEL_KIND_MESSAGE)
+        return message_buffers(frame, index, op);
     st = check_numbers(frame, op, 1, 1);
     return st == ORIEL_OK ? block_buffers(frame, 0, n, index, op) : st;
 }

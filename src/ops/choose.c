@@ -6,7 +6,8 @@
 #define KIND(name) (1u << ORIEL_KIND_##name)
 enum {
     REDUCTIONS = KIND(ALL_REDUCE) | KIND(REDUCE_SCATTER) | KIND(REDUCE) | KIND(SCAN),
-    COPIES = KIND(ALL_GATHER) | KIND(ALL_TO_ALL) | KIND(PERMUTE) | KIND(GATHER) | KIND(SCATTER),
+    TO_ONE = KIND(PERMUTE) | KIND(MESSAGE), /* each member has at most one that it gives to */
+    COPIES = KIND(ALL_GATHER) | KIND(ALL_TO_ALL) | TO_ONE | KIND(GATHER) | KIND(SCATTER),
     FIXED = REDUCTIONS | COPIES | KIND(BROADCAST) | KIND(BARRIER), /* sizes that all know */
 };
 
@@ -57,21 +58,21 @@ static const struct row {
     {KIND(KERNEL), 0, 0, BLOCK, 0, 0, NO_BOUND, ORIEL_MODE_KERNEL, "a person's kernel runs"},
     {KIND(RAGGED_ALL_TO_ALL), ONE_PROCESS, 0, BLOCK, 0, 0, NO_BOUND, ORIEL_MODE_DIRECT,
      "the members' buffers are in one process"},
-    {~0u, ONE_PROCESS, LANE, PAYLOAD, 1, 0, NO_BOUND, ORIEL_MODE_DIRECT,
+    {~KIND(MESSAGE), ONE_PROCESS, LANE, PAYLOAD, 1, 0, NO_BOUND, ORIEL_MODE_DIRECT,
      "the members' buffers are in one process"},
     {~0u, ONE_PROCESS, 0, PAYLOAD, DIRECT_FROM, 0, NO_BOUND, ORIEL_MODE_DIRECT,
      "the members' buffers are in one process"},
-    {KIND(ALL_GATHER) | KIND(PERMUTE), LANE | READS, CROWDED | SMALL_ARRAYS, BLOCK, PULL_FROM, 0,
-     NO_BOUND, ORIEL_MODE_PULLED, "one copy out of the other's memory beats two"},
-    {KIND(ALL_TO_ALL) | KIND(PERMUTE), LANE | READS | CROWDED, 0, PAYLOAD, PULL_CROWDED_FROM, 0,
-     NO_BOUND, ORIEL_MODE_PULLED, "one copy out of the other's memory beats two"},
+    {KIND(ALL_GATHER) | TO_ONE, LANE | READS, CROWDED | SMALL_ARRAYS, BLOCK, PULL_FROM, 0, NO_BOUND,
+     ORIEL_MODE_PULLED, "one copy out of the other's memory beats two"},
+    {KIND(ALL_TO_ALL) | TO_ONE, LANE | READS | CROWDED, 0, PAYLOAD, PULL_CROWDED_FROM, 0, NO_BOUND,
+     ORIEL_MODE_PULLED, "one copy out of the other's memory beats two"},
     {KIND(ALL_REDUCE) | KIND(SCAN), LANE, 0, PAYLOADS, LANE_READ_MOST + 1, 0, NO_BOUND,
      ORIEL_MODE_STAGED, "chunk by chunk: members work on one while the next is on its way"},
-    {KIND(PERMUTE), LANE | CROWDED | LARGE, 0, PAYLOAD, 0, 0, ONE_PLACE, ORIEL_MODE_LANE,
+    {TO_ONE, LANE | CROWDED | LARGE, 0, PAYLOAD, 0, 0, ONE_PLACE, ORIEL_MODE_LANE,
      "one meeting; more than one place would be two copies where one does"},
-    {FIXED & ~KIND(PERMUTE), LANE | CROWDED, 0, PAYLOAD, 0, 0, ALL_PLACES, ORIEL_MODE_LANE,
+    {FIXED & ~TO_ONE, LANE | CROWDED, 0, PAYLOAD, 0, 0, ALL_PLACES, ORIEL_MODE_LANE,
      "one meeting: each may cost a switch"},
-    {KIND(PERMUTE), LANE | CROWDED, LARGE, PAYLOAD, 0, 0, ALL_PLACES, ORIEL_MODE_LANE,
+    {TO_ONE, LANE | CROWDED, LARGE, PAYLOAD, 0, 0, ALL_PLACES, ORIEL_MODE_LANE,
      "one meeting: each may cost a switch"},
     {FIXED, LANE, CROWDED, PAYLOAD, 0, LANE_MOST, ONE_PLACE, ORIEL_MODE_LANE,
      "one store and a look at the others"},

@@ -24,6 +24,7 @@ const oriel_op_form oriel_op_forms[ORIEL_KIND_COUNT] = {
     [ORIEL_KIND_REDUCE] = {.send = OP_ONE, .recv = OP_ONE, .reduces = 1, .root = OP_ROOT_TAKES},
     [ORIEL_KIND_SCAN] = {.send = OP_ONE, .recv = OP_ONE, .reduces = 1},
     [ORIEL_KIND_KERNEL] = {.send = OP_NONE},
+    [ORIEL_KIND_MESSAGE] = {.send = OP_ONE, .recv = OP_ONE, .root = OP_ROOT_PARTS},
 };
 
 size_t oriel_op_recv_count(const oriel_op *op, int n, int index)
@@ -46,7 +47,7 @@ int oriel_op_other_end(const oriel_op *op, int index, int end)
 
 /* ---- checking --------------------------------------------------------------------- */
 
-static oriel_status check_member(const oriel_group *group, int rank)
+oriel_status oriel_op_check_member(const oriel_group *group, int rank)
 {
     const oriel_comm *comm;
 
@@ -177,7 +178,7 @@ static oriel_status check_pairs(const oriel_op *op, int n)
 
 static oriel_status check(const oriel_group *group, int rank, const oriel_op *op)
 {
-    oriel_status st = check_member(group, rank);
+    oriel_status st = oriel_op_check_member(group, rank);
     int index;
 
     if (st != ORIEL_OK || op->kind == ORIEL_KIND_BARRIER || op->kind == ORIEL_KIND_KERNEL)
@@ -204,7 +205,8 @@ static oriel_status check(const oriel_group *group, int rank, const oriel_op *op
 
 oriel_status oriel_op_check_on(const oriel_group *group, int rank, const oriel_op *op)
 {
-    if (op->kind >= ORIEL_KIND_GATHER && op->kind < ORIEL_KIND_KERNEL)
+    if ((op->kind >= ORIEL_KIND_GATHER && op->kind < ORIEL_KIND_KERNEL) ||
+        op->kind == ORIEL_KIND_MESSAGE)
         return oriel_fail(ORIEL_ERR_UNSUPPORTED,
                           "%s on a stream: it works on host memory alone; all_gather, "
                           "reduce_scatter, all_reduce and broadcast work on streams",

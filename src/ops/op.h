@@ -15,7 +15,7 @@ typedef struct oriel_op {
     void *recv;           /* NULL where nothing is written */
     size_t count;         /* elements of one block, as in the public header */
     oriel_via via;        /* all_reduce on GPUs: ORIEL_VIA_AUTO if that is oriel's plain kernels */
-    int root;             /* of what has one: broadcast, gather, scatter, reduce */
+    int root;             /* of what has one: broadcast, gather, scatter, reduce; message: 0 */
     const int *pairs;     /* permute: (source, destination), ... */
     int num_pairs;        /* permute: each is two positions in the group */
     uint64_t call;        /* which call of an XLA program it is: the record's; 0: from C */
@@ -47,6 +47,8 @@ enum { OP_NOBODY = -1, OP_EVERYBODY = -2 };
 /* Checks everything that this member can know to be wrong; the sentence names
  * the argument and the value. */
 oriel_status oriel_op_check(const oriel_group *group, int rank, const oriel_op *op);
+/* The first thing that it checks: that `rank` is one of this process's, and a member. */
+oriel_status oriel_op_check_member(const oriel_group *group, int rank);
 /* The same for a call on a stream: there a group may span machines. */
 oriel_status oriel_op_check_on(const oriel_group *group, int rank, const oriel_op *op);
 /* What all members must agree on, but for the mode: choose.h. `shape` is the via of an all_reduce,
@@ -60,8 +62,8 @@ void oriel_op_describe(const oriel_group *group, const oriel_op *op, oriel_recor
 /* What `send` and `recv` have: nothing, one block, or one for each member. */
 enum op_extent { OP_NONE, OP_ONE, OP_EACH };
 
-/* Whether there is a root, and what it alone does. */
-enum op_root { OP_ROOTLESS, OP_ROOT_GIVES, OP_ROOT_TAKES };
+/* Whether there is a root, and what it alone does; one that parts with its data keeps none. */
+enum op_root { OP_ROOTLESS, OP_ROOT_GIVES, OP_ROOT_TAKES, OP_ROOT_PARTS };
 
 typedef struct oriel_op_form {
     unsigned char send, recv; /* enum op_extent */
@@ -109,12 +111,16 @@ static inline size_t oriel_op_part(const oriel_op *op, int index)
 /* Whether `send` of member `index` is read, and its `recv` written. */
 static inline int oriel_op_reads(const oriel_op *op, int index)
 {
-    return oriel_op_forms[op->kind].root != OP_ROOT_GIVES || index == op->root;
+    unsigned root = oriel_op_forms[op->kind].root;
+
+    return index == op->root || root == OP_ROOTLESS || root == OP_ROOT_TAKES;
 }
 
 static inline int oriel_op_writes(const oriel_op *op, int index)
 {
-    return oriel_op_forms[op->kind].root != OP_ROOT_TAKES || index == op->root;
+    unsigned root = oriel_op_forms[op->kind].root;
+
+    return index == op->root ? root != OP_ROOT_PARTS : root != OP_ROOT_TAKES;
 }
 
 /* What member `index` has for itself; NULL where its `send` is, and in a list. */
@@ -133,10 +139,12 @@ int oriel_op_other_end(const oriel_op *op, int index, int end);
  * OP_NOBODY or OP_EVERYBODY. */
 static inline int oriel_op_source(const oriel_op *op, int index)
 {
-    if (oriel_op_forms[op->kind].root == OP_ROOT_GIVES)
-        return op->root;
+    unsigned root = oriel_op_forms[op->kind].root;
+
     if (!oriel_op_writes(op, index))
         return OP_NOBODY;
+    if (root == OP_ROOT_GIVES || root == OP_ROOT_PARTS)
+        return op->root;
     return op->kind == ORIEL_KIND_PERMUTE ? oriel_op_other_end(op, index, 1) : OP_EVERYBODY;
 }
 
@@ -146,6 +154,8 @@ static inline int oriel_op_destination(const oriel_op *op, int index)
         return OP_NOBODY;
     if (oriel_op_forms[op->kind].root == OP_ROOT_TAKES)
         return index == op->root ? OP_NOBODY : op->root;
+    if (op->kind == ORIEL_KIND_MESSAGE)
+        return 1; /* its group has two members */
     return op->kind == ORIEL_KIND_PERMUTE ? oriel_op_other_end(op, index, 0) : OP_EVERYBODY;
 }
 

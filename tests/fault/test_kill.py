@@ -255,3 +255,23 @@ def test_one_leaves(how, options):
 def test_one_finalizes_early():
     """Nobody needs it any more, so it waits for the others to come, however busy they are."""
     job.check(3, "leaver", "early")
+
+
+def test_death_of_one_end():
+    """Of a message: the other end is told, sender or receiver."""
+    store = job.fresh_store()
+    started = [
+        job.Process("messages", 1, "kill", process_id=p, num_processes=3, store=store)
+        for p in range(3)
+    ]
+    try:
+        for p, process in enumerate(started):
+            code, text = process.wait()
+            if p == 1:
+                continue
+            assert code == 0 and "clean" in text.splitlines(), text
+            assert "ORIEL_ERR_PEER message of 1048576 bytes of u8 on rank" in text, text
+            assert "rank 1 is missing: process 1" in text, text
+    finally:
+        for process in started:
+            process.end()

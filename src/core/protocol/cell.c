@@ -18,6 +18,7 @@ const heap_section oriel_protocol_sections[] = {
     {"buckets", SECTION_BUCKETS, HEAP_OF_ALL, HEAP_BUCKETS * sizeof(heap_bucket)}, {.bytes = 0}};
 
 enum { LOCK_TRIES = 200, ORDERED_BUCKETS = 8 };
+enum { LEFT_WAYS = HEAP_WAYS * 3 / 4 }; /* of a bucket: may be taken by messages that are left */
 #define LEAVE_LIMIT_S 5.0
 
 static uint32_t field(uint64_t word, uint64_t one)
@@ -134,16 +135,24 @@ static void give_block(const oriel_heap *heap, int rank, int block)
 }
 
 /* How far a call has come when its cell is made, as far as the lane shows it. */
-enum stage { CALL_UNKNOWN, CALL_EARLY /* some member has yet to begin it */, CALL_BEGUN };
+enum stage {
+    CALL_UNKNOWN,
+    CALL_EARLY /* some member has yet to begin it */,
+    CALL_BEGUN,
+    CALL_LEFT
+};
 
 /* How many of a pool's `count` blocks or channels a call may have. One that all members have
  * begun ends whatever they wait for besides, and may have any. Others leave half of another's
  * pool alone: only a rank that can always make its own calls' cells makes progress whatever the
- * others wait for. Of the own pool an early call leaves the last. */
+ * others wait for. Of the own pool an early call leaves the last. A message may be left by its
+ * sender, and stays until it is received: so messages leave half of the own pool, too. */
 static uint32_t share_of(uint32_t count, int own, enum stage stage)
 {
     if (stage == CALL_BEGUN)
         return count;
+    if (stage == CALL_LEFT)
+        return count / 2;
     return own ? count - (stage == CALL_EARLY) : count / 2;
 }
 
@@ -168,10 +177,19 @@ static int take_resources(const oriel_heap *heap, heap_cell *cell, int owner, in
     return 0;
 }
 
-static enum stage stage_of(const oriel_group *group, int rank, const oriel_key *key)
+/* Whether its sender may leave the cell before anybody else has come. */
+static int may_be_left(const oriel_record *record)
+{
+    return record->kind == ORIEL_KIND_MESSAGE && record->mode == ORIEL_MODE_EAGER;
+}
+
+static enum stage stage_of(const oriel_group *group, int rank, const oriel_key *key,
+                           const oriel_record *record)
 {
     const oriel_member *member = &group->members[rank - group->comm->first_rank];
 
+    if (may_be_left(record))
+        return CALL_LEFT;
     if (!is_ordered(key) || key->count == 0 || member->lane == NULL)
         return CALL_UNKNOWN;
     return oriel_lane_missing(member, key->count) >= 0 ? CALL_EARLY : CALL_BEGUN;
@@ -186,7 +204,7 @@ static int make_cell(const oriel_group *group, heap_bucket *bucket, int way, int
     const oriel_heap *heap = &group->comm->heap;
     heap_cell *cell = &bucket->cells[way];
     int staged = record->mode == ORIEL_MODE_STAGED;
-    enum stage stage = stage_of(group, rank, key);
+    enum stage stage = stage_of(group, rank, key, record);
 
     if (!take_resources(heap, cell, group->ranks[0], rank, staged, stage) &&
         !take_resources(heap, cell, rank, rank, staged, stage))
@@ -246,7 +264,8 @@ static oriel_status enter_locked(const oriel_group *group, heap_bucket *bucket, 
 
     if (way < 0) {
         way = __builtin_ctz(~bucket->used);
-        if (way >= HEAP_WAYS || !make_cell(group, bucket, way, rank, key, record))
+        if (way >= (may_be_left(record) ? LEFT_WAYS : HEAP_WAYS) ||
+            !make_cell(group, bucket, way, rank, key, record))
             return ORIEL_IN_PROGRESS;
         bucket->hash[way] = hash;
         bucket->used |= 1u << way;

@@ -28,10 +28,31 @@ static oriel_status check_ranks(const oriel_comm *comm, const int *ranks, int n)
     return ORIEL_OK;
 }
 
+/* How many pairs a rank may have in a group: with each member, in both directions. */
+static int pairs_of(const oriel_group *group)
+{
+    return 2 * group->n;
+}
+
+/* Calls `end` for all pairs of a group. */
+static void end_pairs(oriel_group *group, void (*end)(oriel_group *pair))
+{
+    for (int k = 0; group->pairs != NULL && k < group->comm->local_ranks; k++) {
+        for (int i = 0; group->pairs[k] != NULL && i < pairs_of(group); i++) {
+            if (group->pairs[k][i] != NULL)
+                end(group->pairs[k][i]);
+        }
+    }
+}
+
 static void group_free(oriel_group *group)
 {
     if (group == NULL)
         return;
+    end_pairs(group, group_free);
+    for (int k = 0; group->pairs != NULL && k < group->comm->local_ranks; k++)
+        oriel_sys_now->release(group->pairs[k]);
+    oriel_sys_now->release(group->pairs);
     oriel_sys_now->release(group->ranks);
     oriel_sys_now->release(group->procs);
     oriel_sys_now->release(group->sequence);
@@ -122,8 +143,9 @@ static oriel_group *group_new(oriel_comm *comm, const int *ranks, int n)
     group->procs = oriel_sys_now->alloc((size_t)n * sizeof *ranks);
     group->sequence = oriel_sys_now->alloc((size_t)comm->local_ranks * sizeof *group->sequence);
     group->members = oriel_sys_now->alloc((size_t)comm->local_ranks * sizeof *group->members);
+    group->pairs = oriel_sys_now->alloc((size_t)comm->local_ranks * sizeof *group->pairs);
     if (group->ranks == NULL || group->procs == NULL || group->sequence == NULL ||
-        group->members == NULL) {
+        group->members == NULL || group->pairs == NULL) {
         group_free(group);
         return NULL;
     }
@@ -213,6 +235,37 @@ oriel_status oriel_group_intern(oriel_comm *comm, const int *ranks, int n, oriel
     return st;
 }
 
+oriel_status oriel_group_pair(oriel_group *group, int rank, int from, int to, oriel_group **pair_p)
+{
+    oriel_comm *comm = group->comm;
+    const int ranks[] = {group->ranks[from], group->ranks[to]};
+    oriel_group ***mine = &group->pairs[rank - comm->first_rank];
+    oriel_group **pair;
+
+    if (*mine == NULL)
+        *mine = oriel_sys_now->alloc((size_t)pairs_of(group) * sizeof **mine);
+    if (*mine == NULL)
+        return oriel_fail(ORIEL_ERR_SYSTEM, "out of memory for the messages of a group");
+    pair = *mine + (group->ranks[from] == rank ? to : group->n + from);
+    if (*pair == NULL) {
+        *pair = group_new(comm, ranks, 2);
+        if (*pair == NULL)
+            return oriel_fail(ORIEL_ERR_SYSTEM, "out of memory for the messages of a group");
+        (*pair)->hash = oriel_mix(group->hash ^ oriel_hash(ranks, sizeof ranks, 0));
+    }
+    *pair_p = *pair;
+    return ORIEL_OK;
+}
+
+/* The lanes that this process's members have. A forked child keeps them: its parent is still a
+ * member. */
+static void leave_lanes(oriel_group *group)
+{
+    end_pairs(group, leave_lanes);
+    for (int k = 0; k < group->comm->local_ranks && group->comm->pid == getpid(); k++)
+        oriel_lane_leave(&group->members[k], &group->comm->heap);
+}
+
 void oriel_group_destroy(oriel_group *group)
 {
     oriel_group **link;
@@ -224,9 +277,7 @@ void oriel_group_destroy(oriel_group *group)
     }
     *link = group->next;
     pthread_mutex_unlock(&group->comm->lock);
-    /* A forked child frees the object alone: its parent is still a member. */
-    for (int k = 0; k < group->comm->local_ranks && group->comm->pid == getpid(); k++)
-        oriel_lane_leave(&group->members[k], &group->comm->heap);
+    leave_lanes(group);
     group_free(group);
 }
 

@@ -7,5 +7,9 @@
 /* A group shared by all callers that name the same ranks; owned by the comm. */
 oriel_status oriel_group_intern(oriel_comm *comm, const int *ranks, int n, oriel_group **group_p);
 void oriel_groups_free(oriel_comm *comm);
+/* The group of two in which messages from member `from` to member `to` meet, for `rank`, which is
+ * one of them, and its thread alone. Each direction has an order of its own. It goes with `group`.
+ */
+oriel_status oriel_group_pair(oriel_group *group, int rank, int from, int to, oriel_group **pair_p);
 
 #endif

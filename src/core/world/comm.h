@@ -40,7 +40,8 @@ struct oriel_group {
     oriel_facts facts;                /* what follows from the group for the choice of a mode */
     uint64_t *sequence;               /* ordered calls so far, per local rank of this process */
     struct oriel_member *members;     /* per local rank: its place in the group's lane */
-    struct oriel_group *next;         /* in comm->groups */
+    struct oriel_group ***pairs; /* per local rank: those of its messages, see oriel_group_pair */
+    struct oriel_group *next;    /* in comm->groups */
 };
 
 typedef struct oriel_group_list {

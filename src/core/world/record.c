@@ -21,6 +21,7 @@ const char *oriel_kind_name(uint32_t kind)
         [ORIEL_KIND_REDUCE] = "reduce",
         [ORIEL_KIND_SCAN] = "scan",
         [ORIEL_KIND_KERNEL] = "kernel",
+        [ORIEL_KIND_MESSAGE] = "message",
     };
 
     return kind < ORIEL_KIND_COUNT && names[kind] != NULL ? names[kind] : "unknown operation";

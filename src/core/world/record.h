@@ -19,6 +19,7 @@ enum oriel_kind {
     ORIEL_KIND_REDUCE,
     ORIEL_KIND_SCAN,
     ORIEL_KIND_KERNEL,
+    ORIEL_KIND_MESSAGE, /* of host memory alone, in a group of two: its first member sends */
     ORIEL_KIND_COUNT
 };
 

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "base/sys.h"
+#include "core/protocol/group.h"
 #include "ops/arrays.h"
 #include "ops/host/request.h"
 
@@ -429,4 +430,97 @@ oriel_status oriel_broadcast_many_start(oriel_group *group, int rank, const orie
 
     call.root = root;
     return st == ORIEL_OK ? start_many(group, rank, &call, request_p) : st;
+}
+
+/* ---- messages ----------------------------------------------------------------------- */
+
+/* Finds the group of two in which the caller and the member at `peer` meet. */
+static oriel_status find_pair(oriel_group *group, int rank, int sends, int peer,
+                              oriel_group **pair_p)
+{
+    const char *role = sends ? "dest" : "source";
+    oriel_status st = oriel_op_check_member(group, rank);
+    int mine;
+
+    if (st != ORIEL_OK)
+        return st;
+    mine = group->members[rank - group->comm->first_rank].index;
+    if (peer < 0 || peer >= group->n)
+        return oriel_fail(ORIEL_ERR_INVALID, "%s is %d in a group of %d", role, peer, group->n);
+    if (peer == mine)
+        return oriel_fail(ORIEL_ERR_INVALID, "%s is %d, which is rank %d itself", role, peer, rank);
+    return oriel_group_pair(group, rank, sends ? mine : peer, sends ? peer : mine, pair_p);
+}
+
+static oriel_status run_message(oriel_group *group, int rank, const void *send, void *recv,
+                                size_t count, oriel_dtype dtype, int sends, int peer)
+{
+    oriel_group *pair;
+    oriel_request request;
+    oriel_status st = find_pair(group, rank, sends, peer, &pair);
+
+    if (st != ORIEL_OK)
+        return st;
+    describe(&request.op, ORIEL_KIND_MESSAGE, send, recv, count, dtype);
+    return run(pair, rank, &request);
+}
+
+static oriel_status start_message(oriel_group *group, int rank, const void *send, void *recv,
+                                  size_t count, oriel_dtype dtype, int sends, int peer,
+                                  oriel_request **request_p)
+{
+    oriel_group *pair;
+    oriel_op call;
+    oriel_status st = find_pair(group, rank, sends, peer, &pair);
+
+    if (st != ORIEL_OK)
+        return st;
+    describe(&call, ORIEL_KIND_MESSAGE, send, recv, count, dtype);
+    return start(pair, rank, &call, request_p);
+}
+
+oriel_status oriel_send(oriel_group *group, int rank, const void *send, size_t count,
+                        oriel_dtype dtype, int dest)
+{
+    return run_message(group, rank, send, NULL, count, dtype, 1, dest);
+}
+
+oriel_status oriel_recv(oriel_group *group, int rank, void *recv, size_t count, oriel_dtype dtype,
+                        int source)
+{
+    return run_message(group, rank, NULL, recv, count, dtype, 0, source);
+}
+
+oriel_status oriel_send_start(oriel_group *group, int rank, const void *send, size_t count,
+                              oriel_dtype dtype, int dest, oriel_request **request_p)
+{
+    return start_message(group, rank, send, NULL, count, dtype, 1, dest, request_p);
+}
+
+oriel_status oriel_recv_start(oriel_group *group, int rank, void *recv, size_t count,
+                              oriel_dtype dtype, int source, oriel_request **request_p)
+{
+    return start_message(group, rank, NULL, recv, count, dtype, 0, source, request_p);
+}
+
+/* What is wrong with the one is found before the other has begun. */
+oriel_status oriel_sendrecv(oriel_group *group, int rank, const void *send, size_t send_count,
+                            int dest, void *recv, size_t recv_count, int source, oriel_dtype dtype)
+{
+    oriel_request *sent;
+    oriel_request request;
+    oriel_group *pair;
+    oriel_status received, st = find_pair(group, rank, 0, source, &pair);
+
+    if (st != ORIEL_OK)
+        return st;
+    describe(&request.op, ORIEL_KIND_MESSAGE, NULL, recv, recv_count, dtype);
+    st = oriel_op_check(pair, rank, &request.op);
+    if (st == ORIEL_OK)
+        st = oriel_send_start(group, rank, send, send_count, dtype, dest, &sent);
+    if (st != ORIEL_OK)
+        return st;
+    received = run(pair, rank, &request);
+    st = oriel_request_wait(sent);
+    return received != ORIEL_OK ? received : st;
 }

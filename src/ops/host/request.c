@@ -78,6 +78,8 @@ oriel_status oriel_request_begin(oriel_request *request, const oriel_group *grou
     request->rung = 0;
     request->trace = NULL;
     request->cell = NULL;
+    request->leaves = key != NULL && op->kind == ORIEL_KIND_MESSAGE && index == op->root;
+    request->left = 0;
     request->kept = request->arrays = request->slices = NULL;
     request->moves = op->ragged != NULL ? &oriel_moves_ragged : &oriel_moves_fixed;
     oriel_op_describe(group, op, &request->record);
@@ -371,6 +373,23 @@ static oriel_status expose(oriel_request *request)
     return st;
 }
 
+/* XLA runs some programs one call after the other, so two that first send to each other would wait
+ * for ever. Where the receiver is not there yet, the sender goes on, and what it sends is kept. */
+static void leave(oriel_request *request)
+{
+    size_t bytes = request->record.bytes;
+
+    if (!request->leaves || request->record.mode == ORIEL_MODE_EAGER ||
+        oriel_cell_look(request->cell).arrived > 0)
+        return;
+    request->kept = oriel_sys_now->alloc(bytes);
+    if (request->kept == NULL)
+        return; /* it waits */
+    oriel_transfer_advise(request->kept, bytes);
+    request->op.send = memcpy(request->kept, request->op.send, bytes);
+    request->left = 1;
+}
+
 /* What is staged needs a channel, and there may be one alone. So an ordered call takes none
  * before all have begun it. */
 static int is_early(const oriel_request *request)
@@ -401,6 +420,7 @@ static oriel_status enter(oriel_request *request)
         oriel_group_ring(request->group);
         return revoked(request);
     }
+    leave(request);
     if (expose(request) != ORIEL_OK ||
         !oriel_cell_arrive(request->group, request->cell, request->index))
         return revoked(request);
@@ -409,6 +429,13 @@ static oriel_status enter(oriel_request *request)
     if (oriel_cell_look(request->cell).arrived == request->record.n)
         oriel_group_ring(request->group);
     return ORIEL_OK;
+}
+
+/* The sender of a message that lies beside the cell needs nothing of the other. */
+static int gives_alone(const oriel_request *request)
+{
+    return request->op.kind == ORIEL_KIND_MESSAGE && request->record.mode == ORIEL_MODE_EAGER &&
+           request->index == request->op.root;
 }
 
 /* A staged call was begun by all before any of them came to the cell, and needs no second
@@ -427,7 +454,7 @@ static oriel_status wait_arrivals(oriel_request *request)
 
     if (seen.revoked)
         return revoked(request);
-    if (seen.arrived < request->record.n && !has_met(request))
+    if (seen.arrived < request->record.n && !has_met(request) && !gives_alone(request))
         return idle(request);
     index = oriel_request_in_lane(request) ? oriel_lane_differs(request->member, request->key.count)
                                            : -1;
@@ -529,7 +556,7 @@ oriel_status oriel_request_linger(oriel_request *request)
             moved = now;
             oriel_waiter_end(comm, &waiter);
         }
-        if (now - moved >= LINGER_SPINS * comm->spin)
+        if (request->left || now - moved >= LINGER_SPINS * comm->spin)
             break;
         if (now - moved < comm->spin)
             oriel_relax(1);

@@ -72,7 +72,9 @@ struct oriel_request {
 
     heap_trace *trace;           /* NULL: the request has not waited yet */
     heap_cell *cell;             /* NULL: it is in none */
-    void *kept;                  /* in place: a copy of send, for members that read it */
+    void *kept;                  /* a copy of send, where that is overwritten or given back */
+    int leaves;                  /* a message of XLA's: its sender need not wait, and if it ... */
+    int left;                    /* ... does not, `kept` has what the receiver will take */
     void *arrays;                /* own copy of what op and ragged point to */
     struct ragged_slice *slices; /* what the others' streams began with */
     oriel_ragged ragged;         /* what op.ragged points to */

@@ -212,8 +212,17 @@ void oriel_verdict_differ(const oriel_request *request, int index)
                      request->rank, rank, text);
 }
 
+/* What the other one of a message should have come for. */
+static const char *purpose_of(const oriel_request *request)
+{
+    if (request->op.kind != ORIEL_KIND_MESSAGE)
+        return "";
+    return request->index == request->op.root ? " to receive" : " to send";
+}
+
 static void abort_late(const oriel_request *request, int rank)
 {
+    const char *purpose = rank == request->rank ? "" : purpose_of(request);
     oriel_comm *comm = request->comm;
     char mine[DESCRIBED];
     char last[200];
@@ -226,11 +235,12 @@ static void abort_late(const oriel_request *request, int rank)
                          "run the same program?",
                          request->rank, rank, request->rank, mine, rank, last);
     /* Where not all wait for all, the one that is missing here may be held up itself. */
-    rank = oriel_trace_culprit(comm, rank, request->rank);
+    if (*purpose == '\0')
+        rank = oriel_trace_culprit(comm, rank, request->rank);
     oriel_trace_describe(comm, rank, last, sizeof last);
     oriel_comm_abort(comm, ORIEL_ERR_TIMEOUT, rank, process_of(comm, rank),
-                     "rank %d (process %d) did not come within %.1f s; %s", rank,
-                     process_of(comm, rank), comm->timeout, last);
+                     "rank %d (process %d) did not come%s within %.1f s; %s", rank,
+                     process_of(comm, rank), purpose, comm->timeout, last);
 }
 
 void oriel_verdict_abort(const oriel_request *request, int why)
@@ -306,7 +316,8 @@ oriel_status oriel_verdict_revoked(const oriel_request *request)
     if (request->told)
         return oriel_fail(ORIEL_ERR_REVOKED, "%s on rank %d (process %d): the comm was revoked: %s",
                           what, request->rank, request->comm->process, record->text);
-    atomic_store(&request->comm->heap.ranks[request->rank].told, 1);
+    if (!request->left) /* otherwise nobody hears of it here */
+        atomic_store(&request->comm->heap.ranks[request->rank].told, 1);
     if (record->code != ORIEL_ERR_PEER || record->process < 0)
         return oriel_fail((oriel_status)record->code, "%s on rank %d (process %d): %s", what,
                           request->rank, request->comm->process, record->text);
