@@ -1,20 +1,14 @@
 """Several processes under `oriel run`: every layout, every way to start and end."""
 
 import secrets
-import socket
 import subprocess
 import sys
 
+import job
 import pytest
 from support import PROGRAMS, SOAK, environment, run_plain, run_processes
 
 pytestmark = pytest.mark.timeout(300)  # eight imports of JAX on two cores
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def assert_all_ok(processes, result):
@@ -32,7 +26,7 @@ if SOAK:
 
 @pytest.mark.parametrize("processes, devices, kind", LAYOUTS)
 def test_layout(processes, devices, kind):
-    address = [f"127.0.0.1:{free_port()}"] if kind == "jax" else []
+    address = [f"127.0.0.1:{job.free_port()}"] if kind == "jax" else []
     result = run_processes("layout.py", kind, *address, processes=processes, devices=devices)
     _, reports = assert_all_ok(processes, result)
     ranks = sorted(entries[0]["rank"] for entries in reports.values())
@@ -69,7 +63,7 @@ def test_end_while_a_program_runs():
 def test_by_hand(mode):
     """No launcher: process 0 serves the store."""
     if mode == "global":
-        store = f"127.0.0.1:{free_port()}"
+        store = f"127.0.0.1:{job.free_port()}"
     else:
         store = f"unix:@oriel-test-{secrets.token_hex(8)}"
     word = secrets.token_hex(16)
