@@ -80,6 +80,8 @@ def suite_layers(session):
     return [
         check(session, "layers/tree", sys.executable, TESTS / "layers.py"),
         check(session, "layers/self-test", sys.executable, TESTS / "test_layers.py"),
+        check(session, "layers/sizes", sys.executable, TESTS / "sizes.py"),
+        check(session, "layers/sizes-self-test", sys.executable, TESTS / "test_sizes.py"),
     ]
 
 
