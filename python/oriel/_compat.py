@@ -107,7 +107,7 @@ def varying_axes(x):
     return core.typeof(x).mat.varying
 
 
-def exchanged_type(name, aval, axes, lead, drop):
+def exchanged_type(name, aval, axes, lead, drop, weak_type):
     """Type of what an exchange of `aval` over mesh axes gives, after the checks
     that lax makes; `lead` stands for the first `drop` dimensions."""
     parallel.collective_vma_rule(name, axes, aval)
@@ -115,7 +115,7 @@ def exchanged_type(name, aval, axes, lead, drop):
     spec = PartitionSpec(*(None,) * len(lead), *tuple(aval.sharding.spec)[drop:])
     return aval.update(
         shape=(*lead, *aval.shape[drop:]),
-        weak_type=False,
+        weak_type=weak_type,
         sharding=aval.sharding.update(spec=spec),
     )
 

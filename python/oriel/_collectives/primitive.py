@@ -182,10 +182,11 @@ def axis_effects(axes):
 
 def result_type(operation, aval, axes, lead=(), drop=0):
     """Type and effects of an exchange, as lax has them: the result varies as the
-    operand does. Its shape is the operand's, with `lead` for the first `drop`
-    dimensions."""
+    operand does, and its type is weak if that is, but for what lax exchanges in
+    blocks. Its shape is the operand's, with `lead` for the first `drop` dimensions."""
     mesh_axes, _ = split_mapped(_groups.names_of(axes))
-    aval = _compat.exchanged_type(f"oriel.{operation}", aval, mesh_axes, lead, drop)
+    weak = aval.weak_type and operation not in ("all_to_all", "ragged_all_to_all")
+    aval = _compat.exchanged_type(f"oriel.{operation}", aval, mesh_axes, lead, drop, weak)
     return aval, axis_effects(axes)
 
 
