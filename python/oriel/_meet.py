@@ -27,8 +27,8 @@ class Place:
     starts_distributed: bool = False  # ... which oriel has to bring about
 
 
-def check_arguments(process_id, num_processes, store, secret, distributed, timeout):
-    """What can be wrong with those of oriel.init on their own."""
+def check_arguments(process_id, num_processes, store, secret, distributed):
+    """What can be wrong with those of oriel.init by which this process finds the others."""
 
     def refuse(name, value, wanted):
         raise OrielError(f"oriel.init: {name} must be {wanted}, got {value!r}", Status.INVALID)
@@ -53,8 +53,6 @@ def check_arguments(process_id, num_processes, store, secret, distributed, timeo
             refuse(name, value if name == "store" else type(value), "text")
     if distributed is not None and not isinstance(distributed, bool):
         refuse("distributed", distributed, "True, False or None")
-    if timeout is not None and not (isinstance(timeout, numbers.Real) and timeout > 0):
-        refuse("timeout", timeout, "a positive number of seconds")
 
 
 def find_place(process_id, num_processes, store, secret, distributed):

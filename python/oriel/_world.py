@@ -3,6 +3,7 @@
 import atexit
 import ctypes
 import dataclasses
+import numbers
 import os
 import sys
 import threading
@@ -111,7 +112,7 @@ def init(
             _check_same(asked, _world.asked)
             _check_works(_world)
             return
-        _meet.check_arguments(process_id, num_processes, store, secret, distributed, timeout)
+        _meet.check_arguments(process_id, num_processes, store, secret, distributed)
         _threads.reserve()
         place = _meet.find_place(process_id, num_processes, store, secret, distributed)
         _begin(place, asked)
@@ -125,7 +126,7 @@ def _begin(place, asked):
     if place.starts_distributed:
         gathering = _meet.start_distributed(place, _START)
     try:
-        backend = _prepare(place, asked["platform"])
+        backend = _prepare(place, asked["platform"], asked["timeout"])
         _world = _join(place, backend, asked, asked["timeout"], gathering)
     except BaseException:
         _broken = True
@@ -260,6 +261,14 @@ def _check_platform(platform):
         raise OrielError(f"platform must be 'cpu' or 'cuda', got {platform!r}", Status.INVALID)
 
 
+def _check_timeout(timeout):
+    if timeout is not None and not (isinstance(timeout, numbers.Real) and timeout > 0):
+        raise OrielError(
+            f"oriel.init: timeout must be a positive number of seconds, got {timeout!r}",
+            Status.INVALID,
+        )
+
+
 def _find_devices(backend):
     try:
         return jax.local_devices(backend=backend)
@@ -276,10 +285,11 @@ def _choose_backend(platform):
     return "cuda"
 
 
-def _prepare(place, platform):
+def _prepare(place, platform, timeout):
     """JAX's part, on this process alone. What fails here fails on all."""
     try:
         _check_platform(platform)
+        _check_timeout(timeout)
         backend = _choose_backend(platform)
         devices = _find_devices(backend)
         if backend == "cpu" and (shortage := _threads.shortage(len(devices))):

@@ -121,6 +121,17 @@ def test_init_fails_on_one(mode):
         assert failure["text"].startswith(f"{who}JAX has no devices of platform 'cuda' here")
 
 
+@pytest.mark.parametrize("mode", ["local", "global"])
+def test_an_argument_is_wrong_on_one(mode):
+    status, output, reports = run("timeout", mode, 3)
+    assert status == 0, output
+    for p, (failure, good) in reports.items():
+        assert failure["at"] - reports[1][0]["at"] < TOLD_WITHIN * job.slowness()
+        who = "" if p == 1 else "process 1: "
+        assert failure["text"].startswith(f"{who}oriel.init: timeout must be a positive"), failure
+        assert good["ok"]
+
+
 def test_one_dies_in_init():
     with Store() as store:
         processes = [store.start(p, 3, "dies", "global") for p in range(3)]

@@ -3,7 +3,8 @@
 MODE: global (jax.distributed) or local. HOW: early (process 1 makes one call less), platform
 (process 1 asks for devices that it has not), dies (process 1 kills itself in init), kept (a second
 init of a failed world), init (waits there), thread (waits there in another thread), finalize
-(process 0 waits there), compile (renewals compile nothing)"""
+(process 0 waits there), compile (renewals compile nothing), timeout (process 1 gives init a wrong
+one)"""
 
 import os
 import signal
@@ -77,6 +78,14 @@ def platform():
     report(ok=True)
 
 
+def timeout():
+    me = int(os.environ["ORIEL_PROCESS_ID"])
+    assert not attempt(init, timeout=-1 if me == 1 else 60)
+    init()
+    check(make_step())
+    report(ok=True)
+
+
 def dies():
     if int(os.environ["ORIEL_PROCESS_ID"]) == 1:
         _world._find_devices = lambda _: os.kill(os.getpid(), signal.SIGKILL)
@@ -141,6 +150,7 @@ def compile():
 {
     "early": early,
     "platform": platform,
+    "timeout": timeout,
     "dies": dies,
     "kept": kept,
     "init": wait_in_init,
