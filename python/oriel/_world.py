@@ -166,17 +166,20 @@ class _Ending:
     """The end of a world: what runs is awaited, then all meet."""
 
     def __init__(self, world):
+        self._world = world
         self._comm = world.comm
         self._lock = threading.Lock()
         self._meets = False  # the comm goes by itself from here on
         self.failed = True
 
     def run(self):
+        _wait_for_results(self._world)
         untold = _detach(float("inf"))  # operations have deadlines
+        failed = untold is not None or _has_failed(self._world)
         with self._lock:
             self._meets = True
         _lib.call("oriel_comm_destroy", self._comm)
-        self.failed = untold is not None
+        self.failed = failed
         if untold is not None:
             raise untold
 
@@ -185,6 +188,27 @@ class _Ending:
         with self._lock:
             if not self._meets:
                 _lib.load().oriel_comm_quit(self._comm, b"interrupted in finalize")
+
+
+def _wait_for_results(world):
+    """JAX begins programs when it can, and what has not begun fails without a world: those whose
+    results are still there to be used come first. A failure, or the deadline, ends the wait. GPUs
+    have it in their streams."""
+    arrays = jax.live_arrays(world.platform) if world.platform == "cpu" else ()
+    begun, late = time.monotonic(), None
+    for array in arrays:
+        while not _is_ready(array) and not _has_failed(world):
+            late = late or begun + float(world.asked["timeout"][0] or _lib.option("ORIEL_TIMEOUT"))
+            if time.monotonic() > late:
+                return
+            time.sleep(0.001)
+
+
+def _is_ready(array):
+    try:
+        return array.is_ready()
+    except RuntimeError:  # it has been deleted
+        return True
 
 
 def check():

@@ -132,6 +132,22 @@ def test_an_argument_is_wrong_on_one(mode):
         assert good["ok"]
 
 
+@pytest.mark.parametrize("mode", ["local", "global"])
+def test_programs_in_flight(mode):
+    """JAX starts programs when it can: finalize awaits those whose results are there to be used."""
+    status, output, reports = run("flight", mode, 3)
+    assert status == 0, output
+    assert all(said[-1] == {"ok": True} for said in reports.values()), output
+
+
+def test_programs_that_only_one_starts():
+    """One finalize fails for what another process has in flight, and all come to their end."""
+    begun = time.monotonic()
+    status, output, reports = run("alone", "global", 3)
+    assert status == 0 and all(said[-1]["ok"] for said in reports.values()), output
+    assert time.monotonic() - begun < 40 * job.slowness(), output
+
+
 def test_one_dies_in_init():
     with Store() as store:
         processes = [store.start(p, 3, "dies", "global") for p in range(3)]

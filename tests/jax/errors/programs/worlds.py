@@ -4,7 +4,8 @@ MODE: global (jax.distributed) or local. HOW: early (process 1 makes one call le
 (process 1 asks for devices that it has not), dies (process 1 kills itself in init), kept (a second
 init of a failed world), init (waits there), thread (waits there in another thread), finalize
 (process 0 waits there), compile (renewals compile nothing), timeout (process 1 gives init a wrong
-one)"""
+one), flight (finalize while programs that nobody has looked at have yet to begin), alone (those of
+process 0, which the others never run)"""
 
 import os
 import signal
@@ -86,6 +87,33 @@ def timeout():
     report(ok=True)
 
 
+@jax.jit
+def add_slowly(value):
+    """Adds nothing: what takes it is dispatched long before it begins."""
+    return value + jax.lax.fori_loop(0, 1000, lambda _, v: jnp.sin(v), jnp.zeros(10_000)).sum()
+
+
+def flight():
+    init()
+    n = oriel.size()
+    step = jax.jit(lambda v: oriel.all_reduce(v) / n)
+    value = add_slowly(jnp.full(3, oriel.rank() + 1.0))
+    for _ in range(5):
+        value = step(value)
+    assert attempt(oriel.finalize)
+    np.testing.assert_array_equal(value, (n + 1) / 2)
+    report(ok=True)
+
+
+def alone():
+    init()
+    step = make_step()
+    check(step)
+    held = [step(add_slowly(jnp.ones(3)))] if oriel.process_id() == 0 else []
+    attempt(oriel.finalize)
+    report(ok=True, held=len(held))
+
+
 def dies():
     if int(os.environ["ORIEL_PROCESS_ID"]) == 1:
         _world._find_devices = lambda _: os.kill(os.getpid(), signal.SIGKILL)
@@ -151,6 +179,8 @@ def compile():
     "early": early,
     "platform": platform,
     "timeout": timeout,
+    "flight": flight,
+    "alone": alone,
     "dies": dies,
     "kept": kept,
     "init": wait_in_init,
