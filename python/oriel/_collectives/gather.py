@@ -110,14 +110,14 @@ def _gather_transpose(cotangent, x, *, axes, size):
     return (widened(_bind_scatter, cotangent, axes, "sum"),)
 
 
-def _gather_batch(axis_data, args, dims, *, axes, size):
+def _gather_batch(axis_data, args, dims, *, axes, size, to="varying"):
     (x,), (dim,) = args, dims
     if axis_data.name not in _groups.names_of(axes):
-        return _gather.bind(x, axes=axes, size=size), None if dim is None else dim + 1
+        return _GATHERS[to].bind(x, axes=axes, size=size), None if dim is None else dim + 1
     major, minor = _primitive.without(axes, axis_data.name)
     x = _primitive.batch_first(x, dim, axis_data.size)
     if major or minor:
-        x = _bind_gather(x, major + minor)
+        x = _bind_gather(x, major + minor, to)
         x = _primitive.part(x, size_of(major), size_of(minor))
         x = jnp.moveaxis(x, 2, 1).reshape(-1, *x.shape[3:])
     return x, None
@@ -196,8 +196,12 @@ def _reduced_transpose(cotangent, x, *, axes, size):
 
 
 def _reduced_batch(axis_data, args, dims, *, axes, size):
-    y = _gather_reduced.bind(*args, axes=axes, size=size)
-    return y, None if dims[0] is None else dims[0] + 1
+    if axis_data.name in axes:
+        raise NotImplementedError(
+            f"oriel.all_gather to='reduced' over {axis_data.name!r}, an axis of vmap: such a type "
+            "is one over axes of a mesh"
+        )
+    return _gather_batch(axis_data, args, dims, axes=axes, size=size, to="reduced")
 
 
 def _invarying_type(aval, *, axes, size):
@@ -210,10 +214,7 @@ def _invarying_transpose(cotangent, x, *, axes, size):
 
 
 def _invarying_batch(axis_data, args, dims, *, axes, size):
-    if axis_data.name in axes:
-        return _gather_batch(axis_data, args, dims, axes=axes, size=size)
-    y = _gather_invarying.bind(*args, axes=axes, size=size)
-    return y, None if dims[0] is None else dims[0] + 1
+    return _gather_batch(axis_data, args, dims, axes=axes, size=size, to="invarying")
 
 
 def _unreduced_type(aval, *, axes, size):

@@ -100,6 +100,19 @@ def test_tree_and_vmap():
     np.testing.assert_array_equal(parts, by_device.sum(0))
 
 
+def test_axes_of_vmap():
+    def function(v):
+        gather = functools.partial(oriel.all_gather, axis_name=("x", "i"), tiled=True)
+        y = jax.vmap(functools.partial(gather, to="invarying"), axis_name="i", out_axes=None)(v)
+        with pytest.raises(NotImplementedError, match="'i', an axis of vmap: such a type"):
+            jax.vmap(functools.partial(gather, to="reduced"), axis_name="i")(v)
+        return y
+
+    x = np.arange(48.0).reshape(16, 3)
+    got = over(make_mesh(), function, P("x"), P())(x)  # out_specs hold it to be invarying
+    np.testing.assert_array_equal(got, x.ravel())
+
+
 WRONG = {
     "mixed": lambda o, v: o.all_reduce(unreduced(v), ("x", "y")),
     "maximum": lambda o, v: o.all_reduce(unreduced(v), "x", "max"),
