@@ -9,6 +9,7 @@ import contextlib
 import functools
 import hashlib
 import inspect
+import math
 import sys
 import threading
 from typing import NamedTuple
@@ -34,6 +35,7 @@ _TOLD = ("reduce", "root", "pairs")  # attributes that messages show, as src/ffi
 # What has one shape on all ranks, where the other side's is larger at the root.
 _ALIKE = {"oriel_gather": "operands", "oriel_scatter": "results"}
 _MOST_OPEN = 8  # modules that are being lowered at a time; of more, JAX gave the oldest up
+_MOST_TYPES = 6  # of a call's operands that messages list: ragged_all_to_all has six
 _MOST_LETTERS = 480  # of a call's description: as many as src/core/world/names.h keeps
 
 
@@ -272,7 +274,7 @@ class _Call:
     def words(self):
         """The same in short: for messages."""
         target = _order.text_of(self.operation, "call_target_name")
-        types = ", ".join(_short(value.type) for value in self.operation.operands)
+        types = _short_list([value.type for value in self.operation.operands])
         given = _order.entries_of(ir.DictAttr(self.operation.attributes[_CONFIG]))
         more = [f" {name} {_short(given[name])}" for name in _TOLD if name in given]
         return f"{target.removeprefix('oriel_')}{''.join(more)} of {types} at {self.name}"
@@ -280,6 +282,18 @@ class _Call:
 
 def _short(kind):
     return str(kind).removeprefix("tensor<").removesuffix(">").removesuffix(" : i64")
+
+
+def _short_list(kinds):
+    """Of many arrays how many there are, and how many elements of each type."""
+    if len(kinds) <= _MOST_TYPES:
+        return ", ".join(map(_short, kinds))
+    elements = {}
+    for kind in kinds:
+        name = str(kind.element_type)
+        elements[name] = elements.get(name, 0) + math.prod(kind.shape)
+    counts = ", ".join(f"{count} {name}" for name, count in elements.items())
+    return f"{len(kinds)} arrays, {counts}"
 
 
 def _seal(module):

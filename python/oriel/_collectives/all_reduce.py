@@ -9,9 +9,10 @@ from oriel import _calls, _compat, _lib, _world
 from oriel._collectives import groups as _groups
 from oriel._collectives import primitive as _primitive
 from oriel._collectives import reduction as _reduction
+from oriel._collectives.lists import ListOperation
 from oriel._collectives.primitive import Operation
 
-_operation = Operation("all_reduce")
+_operation = ListOperation("all_reduce")
 _unreduced = Operation("all_reduce", kind="unreduced_")
 
 # oriel_via
@@ -54,16 +55,19 @@ def all_reduce(x, axis_name=None, op="sum", *, via=None, memory_space=None):
         reduce = functools.partial(
             all_reduce, axis_name=axis_name, via=via, memory_space=memory_space
         )
-        return jax.tree.map(lambda leaf: _reduction.with_place(leaf, axis_name, op, reduce), x)
+        return _reduction.with_place(x, axis_name, op, reduce)
     _reduction.check_op(op)
     how = _check_via(via), _check_space(memory_space)
+    leaves, tree = jax.tree.flatten(x)
     if _groups.over_ranks(axis_name):
         axes = _primitive.find_axes("all_reduce", axis_name)
-        return jax.tree.map(lambda leaf: _bind(_checked(leaf, op), axes, op, how), x)
+        results = _bind([_checked(leaf, op) for leaf in leaves], axes, op, how)
+        return jax.tree.unflatten(tree, results)
     dims, names = _split_axes(axis_name)
     if not dims and not names:
         return x
-    return jax.tree.map(lambda leaf: _reduce(_checked(leaf, op), dims, names, op, how), x)
+    results = _reduce([_checked(leaf, op) for leaf in leaves], dims, names, op, how)
+    return jax.tree.unflatten(tree, results)
 
 
 def all_reduce_vias():
@@ -121,23 +125,30 @@ def _split_axes(axis_name):
     return tuple(a for a in axes if isinstance(a, int)), _compat.without_hidden_axes(names)
 
 
-def _reduce(x, dims, names, op, how):
-    if op == "sum" and not isinstance(x, jax.core.Tracer):
-        return lax.psum(x, dims + names)  # the same on all devices: size * x
-    if op == "sum" and names and _compat.is_unreduced("oriel.all_reduce", x, names):
-        return _unreduced.bind(x, axes=names, how=how)
-    if dims:
-        x = _reduction.over_dims(x, dims, op)
-    return _bind(_primitive.make_varying(x, names), names, op, how) if names else x
+def _reduce(arrays, dims, names, op, how):
+    results, rest = [None] * len(arrays), {}
+    for i, x in enumerate(arrays):
+        if op == "sum" and not isinstance(x, jax.core.Tracer):
+            results[i] = lax.psum(x, dims + names)  # the same on all devices: size * x
+        elif op == "sum" and names and _compat.is_unreduced("oriel.all_reduce", x, names):
+            results[i] = _unreduced.bind(x, axes=names, how=how)
+        else:
+            rest[i] = _reduction.over_dims(x, dims, op) if dims else x
+    bound = rest.values()
+    if names:
+        bound = _bind([_primitive.make_varying(x, names) for x in bound], names, op, how)
+    for i, x in zip(rest, bound, strict=True):
+        results[i] = x
+    return results
 
 
-def _bind(x, axes, op, how, invariant=None):
+def _bind(arrays, axes, op, how, invariant=None):
     """`how`: (via, memory_space). `invariant`: the
     result has a type that does not vary over the axes, which decides the
     transpose, as in lax."""
     if invariant is None:
         invariant = not _groups.over_ranks(axes) and _compat.checks_varying()
-    return _operation.bind(x, axes=axes, op=op, how=how, invariant=invariant)
+    return _operation.bind(arrays, axes=axes, op=op, how=how, invariant=invariant)
 
 
 def _abstract_eval(aval, *, axes, op, how, invariant):
@@ -151,43 +162,40 @@ def _abstract_eval(aval, *, axes, op, how, invariant):
     return aval, effects
 
 
-def _jvp(primals, tangents, *, axes, op, how, invariant):
+def _check_differentiable(*, op, **_):
     _reduction.check_differentiable("all_reduce", op)
-    params = {"axes": axes, "op": op, "how": how, "invariant": invariant}
-    return _operation.bind(*primals, **params), _operation.bind_tangents(*tangents, **params)
 
 
-def _transpose(cotangent, x, *, axes, op, how, invariant):
+def _transpose(cotangents, *, axes, op, how, invariant):
     if not invariant:
         # As lax.psum does: the result is a copy on each device, and the
         # cotangents of the copies add up.
-        return (_bind(cotangent, axes, op, how, invariant),)
+        return _bind(cotangents, axes, op, how, invariant)
     mesh_axes, vmap_axes = _primitive.split_mapped(axes)
     if mesh_axes:
-        cotangent = lax.pcast(cotangent, mesh_axes, to="varying")
+        cotangents = [lax.pcast(x, mesh_axes, to="varying") for x in cotangents]
     if vmap_axes:
-        cotangent = _bind(cotangent, vmap_axes, op, how, invariant)
-    return (cotangent,)
+        cotangents = _bind(cotangents, vmap_axes, op, how, invariant)
+    return cotangents
 
 
-def _batch(axis_data, args, dims, *, axes, op, how, invariant):
-    (x,), (dim,) = args, dims
+def _batch(axis_data, arrays, dims, *, axes, op, how, invariant):
     if axis_data.name in _groups.names_of(axes):
-        x, dim = _reduction.over_batch(x, dim, axis_data.size, op), None
+        size = axis_data.size
+        arrays = [_reduction.over_batch(x, dim, size, op) for x, dim in zip(arrays, dims)]
+        dims = [None] * len(arrays)
         axes = tuple(name for name in axes if name != axis_data.name)
         if not axes:
-            return x, dim
-    return _bind(x, axes, op, how, invariant), dim
+            return arrays, dims
+    return _bind(arrays, axes, op, how, invariant), dims
 
 
-def _lower(ctx, x, *, axes, op, how, invariant):
+def _lower(ctx, arrays, *, axes, op, how, invariant):
     groups = _operation.groups(ctx, _primitive.in_mesh_order(ctx, axes))
-    if _primitive.is_copy(ctx, groups):
-        return [x]
     via, space = how
-    return _operation.call(
+    return _operation.lower(
         ctx,
-        [x],
+        arrays,
         groups,
         target="all_reduce_nccl" if via == "nccl" else None,
         space=space,
@@ -213,8 +221,8 @@ def _unreduced_batch(axis_data, args, dims, *, axes, how):
 
 
 def _unreduced_lower(ctx, x, *, axes, how):
-    return _lower(ctx, x, axes=axes, op="sum", how=how, invariant=True)
+    return _lower(ctx, [x], axes=axes, op="sum", how=how, invariant=True)
 
 
 _unreduced.define(_unreduced_type, _unreduced_batch, _unreduced_lower, linear=_unreduced_transpose)
-_operation.define(_abstract_eval, _batch, _lower, jvp=_jvp, linear=_transpose)
+_operation.define(_abstract_eval, _batch, _lower, _transpose, _check_differentiable)

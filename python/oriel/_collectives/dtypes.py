@@ -63,6 +63,17 @@ def over_keys(bind):
     return run
 
 
+def over_key_lists(bind):
+    """The same of a list of arrays."""
+
+    @functools.wraps(bind)
+    def run(arrays, *rest, **keywords):
+        results = bind([data_of(x) for x in arrays], *rest, **keywords)
+        return [like(x, y) for x, y in zip(arrays, results, strict=True)]
+
+    return run
+
+
 def data_of(x):
     return jax.random.key_data(x) if is_key(jax.typeof(x).dtype) else x
 
@@ -78,11 +89,13 @@ def like(x, data):
 
 
 def widened(bind, x, *rest):
-    """`bind`, a sum, of a dtype that no sum takes: in f32, rounded once, as f8 are summed."""
-    dtype = jax.typeof(x).dtype
+    """`bind`, a sum, of a dtype that no sum takes, one array or a list: in f32, rounded once, as f8
+    are summed."""
+    dtype = jax.typeof(jax.tree.leaves(x)[0]).dtype
     if str(dtype) not in _MOVED:
         return bind(x, *rest)
-    return bind(x.astype(jnp.float32), *rest).astype(dtype)
+    wide = jax.tree.map(lambda v: v.astype(jnp.float32), x)
+    return jax.tree.map(lambda v: v.astype(dtype), bind(wide, *rest))
 
 
 # ---- lowering ------------------------------------------------------------------------------

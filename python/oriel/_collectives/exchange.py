@@ -10,11 +10,12 @@ from oriel import _calls
 from oriel._collectives import groups as _groups
 from oriel._collectives import primitive as _primitive
 from oriel._collectives.all_reduce import all_reduce
-from oriel._collectives.dtypes import over_keys, widened
+from oriel._collectives.dtypes import over_key_lists, over_keys, widened
+from oriel._collectives.lists import ListOperation
 from oriel._collectives.primitive import Operation, size_of
 
 _all_to_all = Operation("all_to_all")
-_broadcast = Operation("broadcast")
+_broadcast = ListOperation("broadcast")
 _permute = Operation("permute")
 
 
@@ -100,48 +101,48 @@ def broadcast(x, axis_name=None, root=0):
     root, size = _primitive.check_integer("broadcast", "root", root), size_of(axes)
     if not 0 <= root < size:
         raise ValueError(f"oriel.broadcast: root is {root}, but there are {size} devices")
-    return jax.tree.map(
-        lambda leaf: _bind_broadcast(_primitive.check_array("broadcast", leaf), axes, root), x
-    )
+    leaves, tree = jax.tree.flatten(x)
+    checked = [_primitive.check_array("broadcast", leaf) for leaf in leaves]
+    return jax.tree.unflatten(tree, _bind_broadcast(checked, axes, root))
 
 
-@over_keys
-def _bind_broadcast(x, axes, root):
+@over_key_lists
+def _bind_broadcast(arrays, axes, root):
     if axes == ():
-        return x
-    return _broadcast.bind(_primitive.make_varying(x, axes), axes=axes, root=root)
+        return arrays
+    arrays = [_primitive.make_varying(x, axes) for x in arrays]
+    return _broadcast.bind(arrays, axes=axes, root=root)
 
 
 def _broadcast_type(aval, *, axes, root):
     return _primitive.result_type("broadcast", aval, axes)
 
 
-def _broadcast_transpose(cotangent, x, *, axes, root):
+def _broadcast_transpose(cotangents, *, axes, root):
     # The sum for the root, zeros for the others: no device's own index occurs in
     # the program, which must be the same for all. Axis by axis, because a permute
     # takes neither axes in another order than the mesh's nor those of vmap among them.
-    total = widened(all_reduce, cotangent, axes)
+    totals = widened(all_reduce, cotangents, axes)
     if _groups.over_ranks(axes):
-        return (_bind_permute(total, axes, ((root, root),)),)
+        return [_bind_permute(total, axes, ((root, root),)) for total in totals]
     for name, place in zip(axes, np.unravel_index(root, [size_of((a,)) for a in axes])):
-        total = _bind_permute(total, (name,), ((int(place), int(place)),))
-    return (total,)
+        stays = ((int(place), int(place)),)
+        totals = [_bind_permute(total, (name,), stays) for total in totals]
+    return totals
 
 
-def _broadcast_batch(axis_data, args, dims, *, axes, root):
-    (x,), (dim,) = args, dims
+def _broadcast_batch(axis_data, arrays, dims, *, axes, root):
     if axis_data.name not in _groups.names_of(axes):
-        return _broadcast.bind(x, axes=axes, root=root), dim
+        return _broadcast.bind(arrays, axes=axes, root=root), dims
     major, minor = _primitive.without(axes, axis_data.name)
     sizes = size_of(major), axis_data.size, size_of(minor)
     i, j, k = (int(place) for place in np.unravel_index(root, sizes))
-    x = x if dim is None else jnp.take(x, j, dim)
-    return _bind_broadcast(x, major + minor, i * sizes[2] + k), None
+    arrays = [x if dim is None else jnp.take(x, j, dim) for x, dim in zip(arrays, dims)]
+    return _bind_broadcast(arrays, major + minor, i * sizes[2] + k), [None] * len(arrays)
 
 
-def _broadcast_lower(ctx, x, *, axes, root):
-    groups = _broadcast.groups(ctx, axes)
-    return [x] if _primitive.is_copy(ctx, groups) else _broadcast.call(ctx, [x], groups, root=root)
+def _broadcast_lower(ctx, arrays, *, axes, root):
+    return _broadcast.lower(ctx, arrays, _broadcast.groups(ctx, axes), root=root)
 
 
 # ---- permute -----------------------------------------------------------------
@@ -230,5 +231,5 @@ def _permute_lower(ctx, x, *, axes, pairs):
 _all_to_all.define(
     _all_to_all_type, _all_to_all_batch, _all_to_all_lower, linear=_all_to_all_transpose
 )
-_broadcast.define(_broadcast_type, _broadcast_batch, _broadcast_lower, linear=_broadcast_transpose)
+_broadcast.define(_broadcast_type, _broadcast_batch, _broadcast_lower, _broadcast_transpose)
 _permute.define(_permute_type, _permute_batch, _permute_lower, linear=_permute_transpose)

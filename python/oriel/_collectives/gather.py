@@ -11,16 +11,17 @@ from oriel import _calls, _compat
 from oriel._collectives import groups as _groups
 from oriel._collectives import primitive as _primitive
 from oriel._collectives import reduction as _reduction
-from oriel._collectives.dtypes import over_keys, widened
+from oriel._collectives.dtypes import over_key_lists, widened
+from oriel._collectives.lists import ListOperation
 from oriel._collectives.primitive import Operation, size_of
 
-_gather = Operation("all_gather")
-_scatter = Operation("reduce_scatter")
+_gather = ListOperation("all_gather", lead=(0, 1))
+_scatter = ListOperation("reduce_scatter", lead=(1, 0))
 # Of the types that jax.shard_map gives values besides "varying".
 _gather_reduced = Operation("all_gather", kind="reduced_")
 _gather_invarying = Operation("all_gather", kind="invarying_")
 _scatter_unreduced = Operation("reduce_scatter", kind="unreduced_")
-_GATHERS = {"varying": _gather, "reduced": _gather_reduced, "invarying": _gather_invarying}
+_GATHERS = {"varying": None, "reduced": _gather_reduced, "invarying": _gather_invarying}
 
 
 @_calls.operation
@@ -38,7 +39,12 @@ def all_gather(x, axis_name=None, axis=0, tiled=False, *, to="varying"):
     _check_to(to, axes)
     if axes == ():
         return x
-    return jax.tree.map(lambda leaf: _gather_leaf(leaf, axes, axis, tiled, to), x)
+    leaves, tree = jax.tree.flatten(x)
+    places = [_gathered_axis(leaf, axis, tiled) for leaf in leaves]
+    results = [jnp.moveaxis(y, 0, i) for y, i in zip(_bind_gather(leaves, axes, to), places)]
+    if tiled:
+        results = [_primitive.join(y, i) for y, i in zip(results, places)]
+    return jax.tree.unflatten(tree, results)
 
 
 def _check_to(to, axes):
@@ -48,12 +54,10 @@ def _check_to(to, axes):
         raise ValueError(f"oriel.all_gather: to={to!r} is a type over axes; name them")
 
 
-def _gather_leaf(x, axes, axis, tiled, to):
+def _gathered_axis(x, axis, tiled):
     _primitive.check_array("all_gather", x)
     ndim = jnp.ndim(x)
-    axis = _primitive.check_dimension("all_gather", "axis", axis, ndim if tiled else ndim + 1)
-    y = jnp.moveaxis(_bind_gather(x, axes, to), 0, axis)
-    return _primitive.join(y, axis) if tiled else y
+    return _primitive.check_dimension("all_gather", "axis", axis, ndim if tiled else ndim + 1)
 
 
 @_calls.operation
@@ -74,29 +78,43 @@ def reduce_scatter(x, axis_name=None, scatter_dimension=0, tiled=False, op="sum"
     axes = _primitive.find_axes("reduce_scatter", axis_name)
     if axes == ():
         return x
-    return jax.tree.map(lambda leaf: _scatter_leaf(leaf, axes, scatter_dimension, tiled, op), x)
+    leaves, tree = jax.tree.flatten(x)
+    divided = [_divided(leaf, axes, scatter_dimension, tiled, op) for leaf in leaves]
+    return jax.tree.unflatten(tree, _bind_scatter(divided, axes, op))
 
 
-def _scatter_leaf(x, axes, dimension, tiled, op):
+def _divided(x, axes, dimension, tiled, op):
+    """A part for each device, along the first dimension."""
     x = _reduction.check_array("reduce_scatter", x, op)
     name = "scatter_dimension"
     dimension = _primitive.check_dimension("reduce_scatter", name, dimension, jnp.ndim(x))
     x = _primitive.split("reduce_scatter", name, x, dimension, size_of(axes), tiled)
-    return _bind_scatter(jnp.moveaxis(x, dimension, 0), axes, op)
+    return jnp.moveaxis(x, dimension, 0)
 
 
-@over_keys
-def _bind_gather(x, axes, to="varying"):
+@over_key_lists
+def _bind_gather(arrays, axes, to="varying"):
     if to != "reduced":  # which lax makes only of what varies already
-        x = _primitive.make_varying(x, axes)
-    return _GATHERS[to].bind(x, axes=axes, size=size_of(axes))
+        arrays = [_primitive.make_varying(x, axes) for x in arrays]
+    return _bind_to(to, arrays, axes=axes, size=size_of(axes))
 
 
-def _bind_scatter(x, axes, op):
-    names = _groups.names_of(axes)
-    if op == "sum" and names and _compat.is_unreduced("oriel.reduce_scatter", x, names):
-        return _scatter_unreduced.bind(x, axes=axes, size=size_of(axes))
-    return _scatter.bind(_primitive.make_varying(x, axes), axes=axes, op=op)
+def _bind_to(to, arrays, **params):
+    if to == "varying":
+        return _gather.bind(arrays, **params)
+    return [_GATHERS[to].bind(x, **params) for x in arrays]
+
+
+def _bind_scatter(arrays, axes, op):
+    results, rest, names = [None] * len(arrays), {}, _groups.names_of(axes)
+    for i, x in enumerate(arrays):
+        if op == "sum" and names and _compat.is_unreduced("oriel.reduce_scatter", x, names):
+            results[i] = _scatter_unreduced.bind(x, axes=axes, size=size_of(axes))
+        else:
+            rest[i] = _primitive.make_varying(x, axes)
+    for i, x in zip(rest, _scatter.bind([*rest.values()], axes=axes, op=op), strict=True):
+        results[i] = x
+    return results
 
 
 # ---- all_gather --------------------------------------------------------------
@@ -106,28 +124,29 @@ def _gather_type(aval, *, axes, size):
     return _primitive.result_type("all_gather", aval, axes, lead=(size,))
 
 
-def _gather_transpose(cotangent, x, *, axes, size):
-    return (widened(_bind_scatter, cotangent, axes, "sum"),)
+def _gather_transpose(cotangents, *, axes, size):
+    return widened(_bind_scatter, cotangents, axes, "sum")
 
 
-def _gather_batch(axis_data, args, dims, *, axes, size, to="varying"):
-    (x,), (dim,) = args, dims
+def _gather_batch(axis_data, arrays, dims, *, axes, size, to="varying"):
     if axis_data.name not in _groups.names_of(axes):
-        return _GATHERS[to].bind(x, axes=axes, size=size), None if dim is None else dim + 1
+        results = _bind_to(to, arrays, axes=axes, size=size)
+        return results, [None if dim is None else dim + 1 for dim in dims]
     major, minor = _primitive.without(axes, axis_data.name)
-    x = _primitive.batch_first(x, dim, axis_data.size)
+    arrays = [_primitive.batch_first(x, dim, axis_data.size) for x, dim in zip(arrays, dims)]
     if major or minor:
-        x = _bind_gather(x, major + minor, to)
-        x = _primitive.part(x, size_of(major), size_of(minor))
-        x = jnp.moveaxis(x, 2, 1).reshape(-1, *x.shape[3:])
-    return x, None
+        arrays = [_merged(x, major, minor) for x in _bind_gather(arrays, major + minor, to)]
+    return arrays, [None] * len(arrays)
 
 
-def _gather_lower(ctx, x, *, axes, size):
-    groups = _gather.groups(ctx, axes)
-    if _primitive.is_copy(ctx, groups):
-        return _primitive.lower_copy(ctx, x)
-    return _gather.call(ctx, [x], groups)
+def _merged(x, major, minor):
+    """The mapped dimension between those of the other axes."""
+    x = _primitive.part(x, size_of(major), size_of(minor))
+    return jnp.moveaxis(x, 2, 1).reshape(-1, *x.shape[3:])
+
+
+def _gather_lower(ctx, arrays, *, axes, size):
+    return _gather.lower(ctx, arrays, _gather.groups(ctx, axes))
 
 
 # ---- reduce_scatter ----------------------------------------------------------
@@ -137,42 +156,45 @@ def _scatter_type(aval, *, axes, op):
     return _primitive.result_type("reduce_scatter", aval, axes, drop=1)
 
 
-def _scatter_jvp(primals, tangents, *, axes, op):
+def _check_differentiable(*, op, **_):
     _reduction.check_differentiable("reduce_scatter", op)
-    params = {"axes": axes, "op": op}
-    return _scatter.bind(*primals, **params), _scatter.bind_tangents(*tangents, **params)
 
 
-def _scatter_transpose(cotangent, x, *, axes, op):
-    return (_bind_gather(cotangent, axes),)
+def _scatter_transpose(cotangents, *, axes, op):
+    return _bind_gather(cotangents, axes)
 
 
-def _scatter_batch(axis_data, args, dims, *, axes, op):
-    (x,), (dim,) = args, dims
+def _scatter_batch(axis_data, arrays, dims, *, axes, op):
     if axis_data.name not in _groups.names_of(axes):
-        if dim == 0:
-            x, dim = jnp.moveaxis(x, 0, 1), 1
-        return _scatter.bind(x, axes=axes, op=op), None if dim is None else dim - 1
+        arrays = [jnp.moveaxis(x, 0, 1) if dim == 0 else x for x, dim in zip(arrays, dims)]
+        results = _scatter.bind(arrays, axes=axes, op=op)
+        return results, [None if dim is None else max(dim - 1, 0) for dim in dims]
     major, minor = _primitive.without(axes, axis_data.name)
-    x = _reduction.over_batch(x, dim, axis_data.size, op)
+    size = axis_data.size
+    arrays = [_reduction.over_batch(x, dim, size, op) for x, dim in zip(arrays, dims)]
     if major or minor:
-        x = _primitive.part(x, size_of(major), axis_data.size, size_of(minor))
-        x = jnp.moveaxis(x, 1, 2)
-        x = _bind_scatter(x.reshape(-1, *x.shape[2:]), major + minor, op)
-    return x, 0
+        arrays = [_regrouped(x, major, size, minor) for x in arrays]
+        arrays = _bind_scatter(arrays, major + minor, op)
+    return arrays, [0] * len(arrays)
 
 
-def _scatter_lower(ctx, x, *, axes, op):
+def _regrouped(x, major, size, minor):
+    """Blocks of the mapped dimension behind those of the other axes."""
+    x = _primitive.part(x, size_of(major), size, size_of(minor))
+    x = jnp.moveaxis(x, 1, 2)
+    return x.reshape(-1, *x.shape[2:])
+
+
+def _scatter_lower(ctx, arrays, *, axes, op):
     ordered = _primitive.in_mesh_order(ctx, axes)
     groups = _scatter.groups(ctx, ordered)
-    if _primitive.is_copy(ctx, groups):
-        return _primitive.lower_copy(ctx, x)
     if ordered != axes:
-        x = _reorder_blocks(ctx, x, axes, ordered)
-    return _scatter.call(ctx, [x], groups, reduce=_reduction.CODES[op])
+        avals = ctx.avals_in
+        arrays = [_reorder_blocks(ctx, aval, x, axes, ordered) for aval, x in zip(avals, arrays)]
+    return _scatter.lower(ctx, arrays, groups, reduce=_reduction.CODES[op])
 
 
-def _reorder_blocks(ctx, x, axes, ordered):
+def _reorder_blocks(ctx, aval, x, axes, ordered):
     """Blocks in the order of `axes`, put into another order of the same axes."""
     shape = ctx.module_context.axis_context.mesh.shape
     places = [axes.index(name) for name in ordered]
@@ -181,7 +203,7 @@ def _reorder_blocks(ctx, x, axes, ordered):
         w = v.reshape(*(shape[name] for name in axes), *v.shape[1:])
         return w.transpose(*places, *range(len(axes), w.ndim)).reshape(v.shape)
 
-    return _primitive.lower_here(ctx.replace(avals_out=ctx.avals_in), reorder, x)[0]
+    return _primitive.lower_here(ctx.replace(avals_in=[aval], avals_out=[aval]), reorder, x)[0]
 
 
 # ---- types that do not vary over the axes, as lax has them --------------------------------
@@ -214,7 +236,8 @@ def _invarying_transpose(cotangent, x, *, axes, size):
 
 
 def _invarying_batch(axis_data, args, dims, *, axes, size):
-    return _gather_batch(axis_data, args, dims, axes=axes, size=size, to="invarying")
+    (y,), (dim,) = _gather_batch(axis_data, args, dims, axes=axes, size=size, to="invarying")
+    return y, dim
 
 
 def _unreduced_type(aval, *, axes, size):
@@ -222,7 +245,7 @@ def _unreduced_type(aval, *, axes, size):
 
 
 def _unreduced_transpose(cotangent, x, *, axes, size):
-    return (_bind_gather(cotangent, axes, "reduced"),)
+    return _bind_gather([cotangent], axes, "reduced")
 
 
 def _unreduced_batch(axis_data, args, dims, *, axes, size):
@@ -233,17 +256,19 @@ def _unreduced_batch(axis_data, args, dims, *, axes, size):
 
 
 def _unreduced_lower(ctx, x, *, axes, size):
-    return _scatter_lower(ctx, x, axes=axes, op="sum")
+    return _scatter_lower(ctx, [x], axes=axes, op="sum")
 
 
-_gather_reduced.define(_reduced_type, _reduced_batch, _gather_lower, linear=_reduced_transpose)
-_gather_invarying.define(
-    _invarying_type, _invarying_batch, _gather_lower, linear=_invarying_transpose
-)
+def _lower_one(ctx, x, *, axes, size):
+    return _gather_lower(ctx, [x], axes=axes, size=size)
+
+
+_gather_reduced.define(_reduced_type, _reduced_batch, _lower_one, linear=_reduced_transpose)
+_gather_invarying.define(_invarying_type, _invarying_batch, _lower_one, linear=_invarying_transpose)
 _scatter_unreduced.define(
     _unreduced_type, _unreduced_batch, _unreduced_lower, linear=_unreduced_transpose
 )
-_gather.define(_gather_type, _gather_batch, _gather_lower, linear=_gather_transpose)
+_gather.define(_gather_type, _gather_batch, _gather_lower, _gather_transpose)
 _scatter.define(
-    _scatter_type, _scatter_batch, _scatter_lower, jvp=_scatter_jvp, linear=_scatter_transpose
+    _scatter_type, _scatter_batch, _scatter_lower, _scatter_transpose, _check_differentiable
 )

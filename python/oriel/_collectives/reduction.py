@@ -29,13 +29,17 @@ def check_op(op):
 
 
 def with_place(x, axes, op, reduce):
-    """(minimum or maximum, index of the first that has it)."""
+    """(minimum or maximum, index of the first that has it) for each array."""
     if any(isinstance(axis, int) for axis in _primitive.list_axes(axes)):
         raise ValueError(f"all_reduce: {op!r} is over axes of devices; got axis_name={axes!r}")
+    index, nobody = _primitive.axis_index(axes), _primitive.size_of(axes)
+
+    def found(v, best):
+        return jnp.where((v == best) | ((v != v) & (best != best)), index, nobody)
+
     best = reduce(x, op=PLACES[op])
-    found = (x == best) | ((x != x) & (best != best))
-    index = _primitive.axis_index(axes)
-    return best, reduce(jnp.where(found, index, _primitive.size_of(axes)), op="min")
+    first = reduce(jax.tree.map(found, x, best), op="min")
+    return jax.tree.map(lambda *pair: pair, best, first)
 
 
 def widen(x):
