@@ -50,7 +50,8 @@ PAIRS = {
 
 def constants(reduction=None):
     """XLA has no maximum of complex numbers."""
-    more = {"jax": jnp.arange(8.0), "weak": jnp.asarray(1.5)}
+    weak = jnp.asarray(1.5)
+    more = {"jax": jnp.arange(8.0), "weak": weak, "weak row": lax.broadcast(weak, (8,))}
     drop = "complex" if reduction in ("max", "min") else None
     return {name: x for name, x in (CONSTANTS | more).items() if name != drop}
 
