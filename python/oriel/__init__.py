@@ -10,7 +10,8 @@
         return oriel.all_reduce(x, "x")     # as lax.psum
 
 all_gather, reduce_scatter, all_to_all, broadcast, permute, barrier, ragged_all_to_all,
-gather, scatter, reduce and scan are called in the same way.
+gather, scatter, reduce and scan are called in the same way; send, recv and sendrecv are messages
+between two ranks.
 
 Importing it raises PJRT_NPROC where that is unset: XLA's own thread pool must
 have more threads than there are devices, or collectives started in different
@@ -26,6 +27,7 @@ from oriel._collectives.barrier import barrier  # noqa: E402
 from oriel._collectives.exchange import all_to_all, broadcast, permute  # noqa: E402
 from oriel._collectives.gather import all_gather, reduce_scatter  # noqa: E402
 from oriel._collectives.groups import group  # noqa: E402
+from oriel._collectives.message import recv, send, sendrecv  # noqa: E402
 from oriel._collectives.primitive import axis_index  # noqa: E402
 from oriel._collectives.ragged import ragged_all_to_all  # noqa: E402
 from oriel._collectives.rooted import gather, reduce, scan, scatter  # noqa: E402
@@ -68,10 +70,13 @@ __all__ = [
     "process_id",
     "ragged_all_to_all",
     "rank",
+    "recv",
     "reduce",
     "reduce_scatter",
     "scan",
     "scatter",
+    "send",
+    "sendrecv",
     "size",
     "version",
 ]

@@ -136,6 +136,14 @@ def ragged_all_to_all(
     ordered: bool = False,
 ) -> Array: ...
 def rank() -> int: ...
+def recv(
+    like: Any,
+    source: int,
+    *,
+    group: Group | None = None,
+    tag: str = "message",
+    effect: bool = False,
+) -> Any: ...
 def reduce(
     x: Any,
     axis_name: _Axes = None,
@@ -180,6 +188,24 @@ def scatter(
     tag: str | None = None,
     effect: bool = False,
     ordered: bool = False,
+) -> Any: ...
+def send(
+    x: Any,
+    dest: int,
+    *,
+    group: Group | None = None,
+    tag: str = "message",
+    effect: bool = False,
+) -> Any: ...
+def sendrecv(
+    x: Any,
+    like: Any,
+    source: int,
+    dest: int,
+    *,
+    group: Group | None = None,
+    tag: str = "message",
+    effect: bool = False,
 ) -> Any: ...
 def size() -> int: ...
 def version() -> str: ...

@@ -42,6 +42,7 @@ OPERATIONS = (
     "reduce",
     "scan",
     "kernel",
+    "message",
 )
 
 

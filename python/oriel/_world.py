@@ -402,6 +402,8 @@ _HANDLERS = {
 # is a graph that calls it.
 _UNCAPTURED = ("op", "all_reduce_nccl")
 
+_ENDS = ("send", "recv")  # of a message
+
 
 def _register(backend):
     """Tells XLA about the custom calls; once per process and backend."""
@@ -424,7 +426,7 @@ def _register(backend):
         },
         platform=platform,
     )
-    for name in (*_lib.OPERATIONS, *_UNCAPTURED):
+    for name in (*_lib.OPERATIONS, *_UNCAPTURED, *_ENDS):
         handlers = {stage: capsule(getattr(lib, f"{prefix}_{stage}")) for stage in stages}
         if name in _UNCAPTURED:
             handlers["execute"] = capsule(getattr(lib, f"{prefix}_{execute_op}"))

@@ -28,12 +28,18 @@ _NOTES = (
     _order.TAG,
     _order.RANKS,
     "oriel.platform",
+    "oriel.sequence",
 )  # on a custom call until it is sealed
 _CONFIG = "mhlo.backend_config"
 _TRANSPOSED = " (transposed)"  # at the end of a place or a tag
 _TOLD = ("reduce", "root", "pairs")  # attributes that messages show, as src/ffi/ffi.h says
 # What has one shape on all ranks, where the other side's is larger at the root.
-_ALIKE = {"oriel_gather": "operands", "oriel_scatter": "results"}
+_ALIKE = {
+    "oriel_gather": "operands",
+    "oriel_scatter": "results",
+    "oriel_send": "operands",
+    "oriel_recv": "results",
+}
 _MOST_OPEN = 8  # modules that are being lowered at a time; of more, JAX gave the oldest up
 _MOST_TYPES = 6  # of a call's operands that messages list: ragged_all_to_all has six
 _MOST_LETTERS = 480  # of a call's description: as many as src/core/world/names.h keeps
@@ -49,6 +55,7 @@ class Made(NamedTuple):
     tag: str | None = None  # of calls over ranks alone, as the two below
     effect: bool = False
     ordered: bool = False
+    sequence: bool = False  # with the calls of its tag, which belong together in their order
 
     def derived(self, how):
         """The call that JAX derives from this one."""
@@ -68,7 +75,7 @@ _present = _Present()
 
 
 def present():
-    return _present.made or Made(_place("?"))
+    return _present.made or Made(place("?"))
 
 
 def bound():
@@ -78,7 +85,7 @@ def bound():
     return made._replace(tag=f"{made.tag}[{before}]") if made.tag and before else made
 
 
-def _place(name):
+def place(name):
     """The module and the line that called oriel. No path: processes may have different ones. Where
     JAX itself traces oriel's function, there is no line but that from which it happened to be
     traced, which differs between processes: then the function's name."""
@@ -87,7 +94,7 @@ def _place(name):
         module = frame.f_globals.get("__name__", "?")
         if module in _compat.TRACES:
             break
-        if module.partition(".")[0] not in ("oriel", "jax"):
+        if module.partition(".")[0] not in ("oriel", "jax", "contextlib"):
             return f"{module}:{frame.f_lineno}"
         frame = frame.f_back
     return f"oriel.{name}"
@@ -116,7 +123,7 @@ def operation(function):
             return function(*args, **keywords)
         if tag is not None and not (isinstance(tag, str) and tag):
             raise TypeError(f"oriel.{function.__name__}: tag must be a text, got {tag!r}")
-        with making(Made(_place(function.__name__), tag, bool(effect), bool(ordered))):
+        with making(Made(place(function.__name__), tag, bool(effect), bool(ordered))):
             return function(*args, **keywords)
 
     defaults = {"group": None, "tag": None, "effect": False, "ordered": False}
@@ -127,6 +134,20 @@ def operation(function):
     every = [*own.parameters.values(), *more]  # sorted: keywords without a name come last
     call.__signature__ = own.replace(parameters=sorted(every, key=lambda p: p.kind))
     return call
+
+
+@contextlib.contextmanager
+def message(name, group, tag, effect):
+    """What is bound within is an end of a message: a call of a sequence, since the lines of its
+    ends are two."""
+    if _present.made is not None:  # a part of another operation
+        yield
+        return
+    if not (isinstance(tag, str) and tag):
+        raise TypeError(f"oriel.{name}: tag must be a text, got {tag!r}")
+    tag = tag if group is None else f"{tag} in {group!r}"
+    with making(Made(place(name), tag, bool(effect), sequence=True)):
+        yield
 
 
 def _put_group(name, signature, group, args, keywords):
@@ -220,7 +241,9 @@ def note(ctx):
     _compat.call_when_lowered(_seal_lowered)
     made = present()
     platform = ctx.module_context.platforms[0]
-    values = (made.place, made.tag or "", _present.ranks, platform)
+    tag = made.tag or ""
+    named = ("", tag) if made.sequence else (tag, "")
+    values = (made.place, named[0], _present.ranks, platform, named[1])
     return {name: ir.StringAttr.get(value) for name, value in zip(_NOTES, values)}
 
 
@@ -252,10 +275,11 @@ class _Call:
     def __init__(self, operation):
         self.operation = operation
         notes = operation.attributes
-        self.place, self.tag, self.ranks, self.platform = (
+        self.place, self.tag, self.ranks, self.platform, self.sequence = (
             ir.StringAttr(notes[name]).value for name in _NOTES
         )
         self.ordinal = 0  # among the calls of its place, of its group
+        self.turn = ""  # among the transposed calls of its sequence: "2 of 3"
 
     @property
     def name(self):
@@ -269,12 +293,16 @@ class _Call:
         sides = [_ALIKE[target]] if target in _ALIKE else ["operands", "results"]
         types = [str(value.type) for side in sides for value in getattr(operation, side)]
         name = "" if self.tag else self.name  # calls with one tag may be at any place
+        if self.sequence:  # those of a sequence, too
+            name = self.turn
+        target = "oriel_message" if target in ("oriel_send", "oriel_recv") else target
         return "\0".join((name, target, str(operation.attributes[_CONFIG]), *types))
 
     def words(self):
         """The same in short: for messages."""
         target = _order.text_of(self.operation, "call_target_name")
-        types = _short_list([value.type for value in self.operation.operands])
+        side = self.operation.results if target == "oriel_recv" else self.operation.operands
+        types = _short_list([value.type for value in side])
         given = _order.entries_of(ir.DictAttr(self.operation.attributes[_CONFIG]))
         more = [f" {name} {_short(given[name])}" for name in _TOLD if name in given]
         return f"{target.removeprefix('oriel_')}{''.join(more)} of {types} at {self.name}"
@@ -304,6 +332,7 @@ def _seal(module):
         key = call.place, call.ranks
         call.ordinal = counts.get(key, 0)
         counts[key] = call.ordinal + 1
+    _count_transposed(calls)
     module_name = _order.text_of(module.operation, "sym_name")
     over_axes = [call for call in calls if not call.ranks]
     program = sorted(call.shape() for call in over_axes)
@@ -316,7 +345,8 @@ def _seal(module):
     for call in calls:
         if call.ranks:
             tag = ("tag", call.tag) if call.tag else ("place", call.name)
-            called = f" (tag {call.tag!r})" if call.tag else ""
+            tag = ("sequence", call.sequence) if call.sequence else tag
+            called = f" (tag {tag[1]!r})" if call.tag or call.sequence else ""
             over = _groups.describe(call.ranks)
             called += "" if over == "the world" else f" over {over}"
             told = f"{call.name}{called}\n{module_name} calls over {over} {call.words()}"
@@ -327,6 +357,18 @@ def _seal(module):
     for operation in _order.calls_of(module):
         for name in _NOTES:
             del operation.attributes[name]
+
+
+def _count_transposed(calls):
+    """A program transposes the calls of a sequence from the last to the first. Ranks that do not
+    transpose as many of them together would take one for another: so this is compared."""
+    sequences = {}
+    for call in calls:
+        if call.sequence.endswith(_TRANSPOSED):
+            sequences.setdefault((call.ranks, call.sequence), []).append(call)
+    for some in sequences.values():
+        for i, call in enumerate(some):
+            call.turn = f"{i + 1} of {len(some)}"
 
 
 def _number(*words):

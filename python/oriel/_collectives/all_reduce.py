@@ -190,7 +190,7 @@ def _batch(axis_data, arrays, dims, *, axes, op, how, invariant):
     return _bind(arrays, axes, op, how, invariant), dims
 
 
-def _lower(ctx, arrays, *, axes, op, how, invariant):
+def lower(ctx, arrays, *, axes, op, how, invariant):
     groups = _operation.groups(ctx, _primitive.in_mesh_order(ctx, axes))
     via, space = how
     return _operation.lower(
@@ -221,8 +221,8 @@ def _unreduced_batch(axis_data, args, dims, *, axes, how):
 
 
 def _unreduced_lower(ctx, x, *, axes, how):
-    return _lower(ctx, [x], axes=axes, op="sum", how=how, invariant=True)
+    return lower(ctx, [x], axes=axes, op="sum", how=how, invariant=True)
 
 
 _unreduced.define(_unreduced_type, _unreduced_batch, _unreduced_lower, linear=_unreduced_transpose)
-_operation.define(_abstract_eval, _batch, _lower, _transpose, _check_differentiable)
+_operation.define(_abstract_eval, _batch, lower, _transpose, _check_differentiable)

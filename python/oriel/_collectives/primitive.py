@@ -200,9 +200,10 @@ class Operation:
     Each call carries, as the parameter `made`, where and how the person made it (_calls).
     The rules of an operation do without: what they bind is derived from the call at hand."""
 
-    def __init__(self, name, multiple_results=False, kind=""):
-        """`kind` tells primitives of one operation apart."""
+    def __init__(self, name, multiple_results=False, kind="", operation=None):
+        """`kind` tells primitives of one operation apart; `operation` is what C calls it."""
         self.name = name
+        self._operation = operation or name
         self._plain = Primitive(f"oriel_{kind}{name}")
         self._context = Primitive(f"oriel_{kind}{name}_in_context")
         for primitive in (self._plain, self._context):
@@ -263,7 +264,7 @@ class Operation:
         _check_not_exported(self.name, ctx)
         numbers = {
             "version": ctypes.c_int64.in_dll(_lib.load(), "oriel_ffi_version").value,
-            "kind": _lib.OPERATIONS.index(self.name) + 1,
+            "kind": _lib.OPERATIONS.index(self._operation) + 1,
             "group_size": groups.shape[1],
             "world": _world.current().size,
         } | attributes

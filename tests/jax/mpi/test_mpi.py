@@ -21,3 +21,28 @@ def check(program, processes):
 
 def test_rooted_over_the_world():
     check("rooted.py", 3)
+
+
+@pytest.mark.parametrize("processes", [2, 3])
+def test_messages(processes):
+    check("messages.py", processes)
+
+
+LOST = {
+    "shape": ("rank 0 asked for message of 12 bytes of f32 at __main__:", "rank 1 for message of"),
+    "late": ("rank 1 (process 1) did not come to send within",),
+    "taken": ("process 1", "waits for it in message of 4194304 bytes of f32"),
+    "turns": ("rank 0 asked for message of 12 bytes of f32", "rank 1 for message of 12 bytes"),
+}
+
+
+@pytest.mark.parametrize("how", LOST)
+def test_messages_that_do_not_arrive(how):
+    """Both ranks are told, rank 0 in finalize if not before."""
+    _, output, reports = support.run_processes(
+        PROGRAMS / "lost.py", how, processes=2, ORIEL_TIMEOUT="3"
+    )
+    assert len(reports) == 2, output
+    for word in LOST[how]:
+        assert word in reports[0][0]["text"], output
+    assert reports[1][0]["text"], output

@@ -1,0 +1,193 @@
+"""send, recv and sendrecv: messages from one rank to another, each in a program of its own.
+
+A message is a call of a group of two, whose first member sends. The two ends stand at different
+places, so they belong together by their ranks and a tag, and in the order of the program."""
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from oriel import _calls, _world
+from oriel._collectives import groups as _groups
+from oriel._collectives import primitive as _primitive
+from oriel._collectives.groups import Group
+from oriel._collectives.primitive import Operation
+
+_send = Operation("send", operation="message")
+_recv = Operation("recv", operation="message")
+
+
+def send(x, dest, *, group=None, tag="message", effect=False):
+    """Sends `x` to the rank `dest`, which receives it; gives `x`, once it is on its way.
+
+    It waits for nobody: what the receiver does not take at once is kept for it. Messages from one
+    rank to another with one `tag` are received in the order in which they are sent. `x` may be a
+    pytree; `dest` is an index in `group`, where that is given. Only in a program of one device with
+    one device per process, outside shard_map.
+
+    Of what is made of the result, the derivative is that of the identity and what the receiver
+    makes of the message: its cotangent comes back as a message.
+    """
+    pair = _pair("send", "dest", dest, group, sends=True)
+    with _calls.message("send", group, tag, effect):
+        return jax.tree.map(lambda leaf: _after(leaf, _send_leaf("send", leaf, pair)), x)
+
+
+def recv(like, source, *, group=None, tag="message", effect=False):
+    """What the rank `source` sends, of the shapes and dtypes of `like`, whose values are not read.
+
+    `like` may be a pytree, of jax.ShapeDtypeStruct too. Other arguments are as in send. A
+    derivative with respect to `like` is zero, and sends the cotangent of the result to `source`: it
+    must be asked for where `source` asks for one with respect to what it has sent.
+    """
+    pair = _pair("recv", "source", source, group, sends=False)
+    with _calls.message("recv", group, tag, effect):
+        return jax.tree.map(lambda leaf: _recv_leaf("recv", leaf, pair), like)
+
+
+def sendrecv(x, like, source, dest, *, group=None, tag="message", effect=False):
+    """Sends `x` to the rank `dest` and gives what `source` sends, of the shapes of `like`.
+
+    `source` and `dest` may be one rank or two; where both are this one, the result is `x`. Other
+    arguments are as in send and recv. Its derivative with respect to `x` is the way back: all that
+    take part ask for it, or none.
+    """
+    with _calls.message("sendrecv", group, tag, effect):
+        return exchange(x, like, source, dest, group, None)
+
+
+def exchange(x, like, source, dest, group, recvtag):
+    """sendrecv, whose receiver may have a tag of its own."""
+    if _is_own(source, group) and _is_own(dest, group):
+        return jax.tree.map(_check_alike, x, like)
+    to = _pair("sendrecv", "dest", dest, group, sends=True)
+    by = _pair("sendrecv", "source", source, group, sends=False)
+    made = _calls.present()
+    with _calls.making(made):
+        sent = [_send_leaf("sendrecv", leaf, to) for leaf in jax.tree.leaves(x)]
+    with _calls.making(made._replace(tag=recvtag or made.tag)):
+        # What is received depends on what is sent: so a derivative goes by both.
+        return jax.tree.map(
+            lambda leaf: _recv_leaf("sendrecv", _after(_array(leaf), *sent), by), like
+        )
+
+
+def _is_own(place, group):
+    return _groups.over_ranks(group) and place == _groups.index_in(group)
+
+
+def _check_alike(x, like):
+    if jnp.shape(x) != jnp.shape(like):
+        raise ValueError(
+            f"oriel.sendrecv: like has shape {jnp.shape(like)}, but this rank sends shape "
+            f"{jnp.shape(x)} to itself"
+        )
+    return x
+
+
+def _pair(operation, role, place, group, sends):
+    """The two ranks of a message, as a group: the first sends."""
+    group = _primitive.find_axes(operation, _groups.chosen(operation, None, group))
+    if _world.current().platform == "gpu":
+        raise NotImplementedError(
+            f"oriel.{operation}: messages are of host memory alone; on GPUs call oriel.permute over "
+            "oriel.group([source, dest])"
+        )
+    place = _primitive.check_integer(operation, role, place)
+    ranks, own = _groups.ranks_of(group), _groups.index_in(group)
+    if not 0 <= place < len(ranks):
+        raise ValueError(f"oriel.{operation}: {role} is {place}, but there are {len(ranks)} ranks")
+    if place == own:
+        raise ValueError(f"oriel.{operation}: {role} is {place}, which is this rank itself")
+    return Group((ranks[own], ranks[place]) if sends else (ranks[place], ranks[own]))
+
+
+def _array(like):
+    if isinstance(like, jax.ShapeDtypeStruct):
+        return jnp.zeros(like.shape, like.dtype)
+    return like
+
+
+def _send_leaf(operation, x, pair):
+    return _send.bind(_primitive.check_array(operation, x), axes=pair)
+
+
+def _recv_leaf(operation, like, pair):
+    return _recv.bind(_primitive.check_array(operation, _array(like), "like"), axes=pair)
+
+
+def _after(x, *others):
+    """`x`, on whose derivative that of the others depends; mapped by vmap if one of them is. Where
+    nothing is traced they have been made anyway."""
+    if not any(isinstance(y, jax.core.Tracer) for y in (x, *others)):
+        return x
+    for other in others:
+        real = jnp.iscomplexobj(other) and not jnp.iscomplexobj(x)
+        other = (lax.real(other) if real else other).astype(jnp.asarray(x).dtype)
+        x = _select(x, jnp.broadcast_to(other, jnp.shape(x)))
+    return x
+
+
+def _select(x, never):
+    return lax.select(jnp.zeros(jnp.shape(x), bool), never, jnp.asarray(x))
+
+
+def _zeros(x):
+    """Zeros that depend on `x`, as far as JAX sees."""
+    return _select(jnp.zeros_like(x), x)
+
+
+# ---- send: a zero, which stands for the call ------------------------------------------
+
+
+def _send_type(aval, *, axes):
+    return _primitive.result_type("send", aval, axes, drop=aval.ndim)
+
+
+def _back(axes):
+    return Group(axes.ranks[::-1])
+
+
+def _send_transpose(cotangent, x, *, axes):
+    return (_recv.bind(jnp.broadcast_to(_zeros(cotangent), x.aval.shape), axes=_back(axes)),)
+
+
+def _to_front(x, dim):
+    """Both ends map a dimension, and where it is, is agreed."""
+    return x if dim is None else jnp.moveaxis(x, dim, 0)
+
+
+def _send_batch(axis_data, args, dims, *, axes):
+    sent = _send.bind(_to_front(args[0], dims[0]), axes=axes)
+    if dims[0] is None:
+        return sent, None
+    return jnp.broadcast_to(sent, (axis_data.size,)), 0  # what depends on it is mapped, too
+
+
+def _send_lower(ctx, x, *, axes):
+    return _send.call(ctx, [x], _send.groups(ctx, axes))
+
+
+# ---- recv ------------------------------------------------------------------------------
+
+
+def _recv_type(aval, *, axes):
+    return _primitive.result_type("recv", aval, axes)
+
+
+def _recv_transpose(cotangent, like, *, axes):
+    return (_after(_zeros(cotangent), _send.bind(cotangent, axes=_back(axes))),)
+
+
+def _recv_batch(axis_data, args, dims, *, axes):
+    y = _recv.bind(_to_front(args[0], dims[0]), axes=axes)
+    return y, None if dims[0] is None else 0
+
+
+def _recv_lower(ctx, like, *, axes):
+    groups = _recv.groups(ctx, axes)
+    return _recv.call(ctx.replace(avals_in=[]), [], groups)
+
+
+_send.define(_send_type, _send_batch, _send_lower, linear=_send_transpose)
+_recv.define(_recv_type, _recv_batch, _recv_lower, linear=_recv_transpose)

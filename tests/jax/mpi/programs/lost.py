@@ -1,0 +1,52 @@
+"""Messages that do not arrive: lost.py HOW. Rank 0 sends, rank 1 receives. HOW: shape (another one
+is received), late (rank 1 sends nothing), taken (rank 1 does not receive what rank 0 has left, and
+rank 0 hears of it in finalize), turns (rank 1 transposes one message by itself, rank 0 two)"""
+
+import sys
+
+import jax
+import jax.numpy as jnp
+import oriel
+from common import report
+
+HOW = sys.argv[1]
+LARGE = 1 << 20
+
+
+def shape():
+    if oriel.rank() == 0:
+        oriel.send(jnp.ones(3), 1)
+    else:
+        oriel.recv(jnp.ones((3, 1)), 0).block_until_ready()
+
+
+def late():
+    if oriel.rank() == 0:
+        oriel.recv(jnp.ones(3), 1).block_until_ready()
+
+
+def taken():
+    if oriel.rank() == 0:
+        oriel.send(jnp.ones(LARGE), 1)
+
+
+def turns():
+    x = jnp.ones(3)
+    if oriel.rank() == 0:
+        ends = lambda x: (oriel.send(oriel.send(x, 1), 1)).sum()  # noqa: E731
+        jax.jit(jax.grad(ends))(x).block_until_ready()
+    else:
+        for _ in range(2):
+            jax.jit(jax.grad(lambda x: oriel.recv(x, 0).sum()))(x).block_until_ready()
+
+
+try:
+    oriel.init(distributed=False)
+    {"shape": shape, "late": late, "taken": taken, "turns": turns}[HOW]()
+    if HOW == "late" and oriel.rank() == 1:
+        while True:
+            oriel.check()
+    oriel.finalize()
+    report(text="")
+except Exception as error:
+    report(text=str(error))

@@ -1,0 +1,189 @@
+"""Messages between ranks whose programs differ: messages.py, one device for each process, two or
+more of them. All is compared with NumPy."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import oriel
+from common import report
+
+SHAPE = 2, 3
+
+
+def values(rank, k=0, shape=SHAPE):
+    return np.random.default_rng([rank, k]).normal(size=shape)
+
+
+def near(got, wanted):
+    np.testing.assert_allclose(got, wanted, rtol=1e-12, atol=1e-12)
+
+
+def check_both_send_first(count):
+    """XLA runs a small program one call after the other: a send that waited would never end."""
+    rank = oriel.rank()
+    if rank > 1:
+        return
+    other = 1 - rank
+    mine, theirs = values(rank, 1, count), values(other, 1, count)
+
+    def exchange(x):
+        oriel.send(x, other)
+        oriel.send(2 * x, other, tag="twice")
+        oriel.send(3 * x, other)
+        late = oriel.recv(x, other, tag="twice")
+        return oriel.recv(x, other), late, oriel.recv(jax.ShapeDtypeStruct(x.shape, x.dtype), other)
+
+    for function in (exchange, jax.jit(exchange)):
+        for _ in range(2):
+            for got, factor in zip(function(jnp.asarray(mine)), (1, 2, 3)):
+                near(got, factor * theirs)
+
+
+def check_order():
+    """Rank 0 sends what the others count, in loops, branches and inner functions, and beside it all
+    make other calls."""
+    rank, n = oriel.rank(), oriel.size()
+    base = jnp.arange(4.0)
+
+    @jax.jit
+    def send_all(x):
+        def inner(x, to):
+            return oriel.send(x, to)
+
+        for to in range(1, n):
+            x = oriel.send(x, to)
+            x = jax.jit(inner, static_argnums=1)(x + 1, to)
+            x = jax.lax.fori_loop(0, 3, lambda i, x, to=to: oriel.send(x + 1, to), x)
+            x = jax.lax.cond(x[0] > -1, lambda x, to=to: oriel.send(x + 1, to), lambda x: x, x)
+            x = x - 5
+        return oriel.all_reduce(x, tag="sum")
+
+    @jax.jit
+    def receive_all(x):
+        first = jnp.stack([oriel.recv(x, 0) for _ in range(2)])
+        rest = jax.lax.scan(lambda c, _: (c, oriel.recv(x, 0)), 0, None, length=4)[1]
+        return first, rest, oriel.all_reduce(x, tag="sum")
+
+    for _ in range(3):
+        if rank == 0:
+            total = send_all(base)
+        else:
+            first, rest, total = receive_all(base)
+            near(jnp.concatenate([first, rest]), np.arange(4.0) + np.arange(6)[:, None])
+        near(total, n * np.arange(4.0))
+
+
+def check_derivatives():
+    """Of the sum over ranks of what each computes: round a ring, and from one to another."""
+    rank, n = oriel.rank(), oriel.size()
+    after, before = (rank + 1) % n, (rank - 1) % n
+    x, w = jnp.asarray(values(rank)), [np.cos(values(r, 2)) for r in range(n)]
+
+    def ring(x):
+        y = oriel.sendrecv(x, x, before, after) * w[rank]
+        return (oriel.sendrecv(y, y, before, after, tag="again") ** 2).sum()
+
+    def twice(x):  # with one tag
+        y = oriel.sendrecv(x, x, before, after) * w[rank]
+        return (oriel.sendrecv(y, y, before, after) ** 2).sum()
+
+    wanted = 2 * values(rank) * w[after] ** 2  # rank + 2 has x * w of rank + 1
+    for function in (ring, twice):
+        near(jax.grad(function)(x), wanted)
+        near(jax.jit(jax.grad(function))(x), wanted)
+    step = np.sin(np.arange(6).reshape(SHAPE))
+    there = [values(r) * w[(r + 1) % n] for r in range(n)]
+    near(jax.jacrev(ring)(x), wanted)  # which vmap makes of the cotangents
+    near(jax.jit(jax.jacfwd(lambda x: oriel.sendrecv(x, x, before, after)))(x).sum((2, 3)), 1.0)
+    tangent = jax.jvp(ring, (x,), (jnp.asarray(step),))[1]
+    near(tangent, (2 * there[before - 1] * (step * w[before])).sum())
+
+    if rank == 0:
+        got = jax.jit(jax.grad(lambda x: (oriel.send(x**2, 1) * w[0]).sum()))(x)
+        near(got, 2 * values(0) * (w[0] + w[1]))
+    elif rank == 1:
+        got = jax.jit(jax.grad(lambda x: (oriel.recv(x, 0) * w[1] + x).sum()))(x)
+        near(got, np.ones(SHAPE))
+
+
+def check_vmap():
+    """Each end maps another dimension; it stays one message."""
+    rank, n = oriel.rank(), oriel.size()
+    after, before = (rank + 1) % n, (rank - 1) % n
+    dim = rank % 2
+    x = np.moveaxis(values(rank), 0, dim)
+    mapped = jax.vmap(lambda v: oriel.sendrecv(v, v, before, after), in_axes=dim, out_axes=dim)
+    for function in (mapped, jax.jit(mapped)):
+        near(function(jnp.asarray(x)), np.moveaxis(values(before), 0, dim))
+
+
+def check_groups_and_trees():
+    """Ranks are places in the group, and messages of groups do not mix."""
+    rank, n = oriel.rank(), oriel.size()
+    turned = oriel.group(range(n - 1, -1, -1))
+    tree = {
+        "a": jnp.full(3, rank, jnp.int32),
+        "b": (jnp.asarray(values(rank)), jnp.bool_(rank % 2)),
+    }
+    if rank == 0:
+        oriel.send(tree, n - 1)
+        oriel.send(jax.tree.map(lambda x: x[..., None], tree), 0, group=turned)
+    elif rank == n - 1:
+        got = oriel.recv(jax.tree.map(lambda x: x[..., None], tree), n - 1, group=turned)
+        near(got["b"][0][..., 0], values(0))
+        got = oriel.recv(tree, 0)
+        near(got["a"], np.zeros(3))
+        near(got["b"][0], values(0))
+        assert not got["b"][1]
+    own = oriel.sendrecv(tree, tree, rank, rank)
+    near(own["a"], tree["a"])
+
+
+def check_dtypes():
+    rank = oriel.rank()
+    for name in ("bool", "int8", "uint16", "float16", "bfloat16", "complex64", "float8_e5m2"):
+        x = jnp.arange(5).astype(name)
+        if rank == 0:
+            oriel.send(x, 1)
+            oriel.send(x[:0], 1)
+        elif rank == 1:
+            got = oriel.recv(x, 0)
+            assert got.dtype == x.dtype
+            np.testing.assert_array_equal(np.asarray(got), np.asarray(x))
+            assert oriel.recv(x[:0], 0).shape == (0,)
+
+
+def refused(function, kind, words):
+    try:
+        function()
+        raise AssertionError(f"accepted: {words}")
+    except kind as error:
+        assert words in str(error), error
+
+
+def check_errors():
+    rank, n = oriel.rank(), oriel.size()
+    x = jnp.ones(3)
+    refused(lambda: oriel.send(x, rank), ValueError, f"dest is {rank}, which is this rank itself")
+    refused(lambda: oriel.recv(x, n), ValueError, f"source is {n}, but there are {n} ranks")
+    refused(lambda: oriel.send(x, 0.5), TypeError, "dest must be a whole number, got 0.5")
+    refused(lambda: oriel.send(x, (rank + 1) % n, tag=""), TypeError, "tag must be a text")
+    refused(lambda: oriel.send("x", 1 - rank if rank < 2 else 0), TypeError, "takes arrays")
+    refused(lambda: oriel.sendrecv(x, x[:1], rank, rank), ValueError, "sends shape (3,) to itself")
+
+
+def main():
+    jax.config.update("jax_enable_x64", True)
+    oriel.init(distributed=False)
+    for count in (1, 5_000, 700_000):
+        check_both_send_first(count)
+    check_order()
+    check_derivatives()
+    check_vmap()
+    check_groups_and_trees()
+    check_dtypes()
+    check_errors()
+    report(ok=True)
+
+
+main()
