@@ -46,3 +46,8 @@ def test_messages_that_do_not_arrive(how):
     for word in LOST[how]:
         assert word in reports[0][0]["text"], output
     assert reports[1][0]["text"], output
+
+
+@pytest.mark.parametrize("processes", [2, 3, 4])
+def test_names_of_mpi4jax(processes):
+    check("mpi_names.py", processes)

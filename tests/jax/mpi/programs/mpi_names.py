@@ -1,0 +1,203 @@
+"""oriel.mpi over any number of processes with one device each, as its programs are: with rank
+constants and rank branches, in jit, grad and vmap, against NumPy."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import oriel
+import oriel.mpi as mpi
+from common import report
+
+SHAPE = 2, 3
+
+
+def values(rank, shape=SHAPE):
+    return np.random.default_rng(rank).integers(1, 9, size=shape).astype(float)
+
+
+def near(got, wanted):
+    np.testing.assert_allclose(got, wanted, rtol=1e-12, atol=1e-12)
+
+
+def table(n):
+    return np.stack([values(r) for r in range(n)])
+
+
+REDUCTIONS = {
+    mpi.SUM: np.add,
+    mpi.PROD: np.multiply,
+    mpi.MIN: np.minimum,
+    mpi.MAX: np.maximum,
+    mpi.LAND: np.logical_and,
+    mpi.LOR: np.logical_or,
+    mpi.LXOR: np.logical_xor,
+    mpi.BAND: np.bitwise_and,
+    mpi.BOR: np.bitwise_or,
+    mpi.BXOR: np.bitwise_xor,
+}
+
+
+def cases(rank, n, root):
+    """name: (function, what this rank gives, what it gets)"""
+    mine, all_of = values(rank), table(n)
+    blocks = np.stack([values(n * rank + i) for i in range(n)])
+    from_all = np.stack([values(n * r + rank) for r in range(n)])
+    spread = np.stack([values(100 + i) for i in range(n)])
+    return {
+        "allgather": (mpi.allgather, mine, all_of),
+        "allreduce": (lambda x: mpi.allreduce(x, mpi.SUM), mine, all_of.sum(0)),
+        "alltoall": (mpi.alltoall, blocks, from_all),
+        "bcast": (lambda x: mpi.bcast(x, root), mine, all_of[root]),
+        "gather": (lambda x: mpi.gather(x, root), mine, all_of if rank == root else mine),
+        "reduce": (
+            lambda x: mpi.reduce(x, mpi.SUM, root),
+            mine,
+            all_of.sum(0) if rank == root else mine,
+        ),
+        "scan": (lambda x: mpi.scan(x, mpi.SUM), mine, all_of[: rank + 1].sum(0)),
+        "scatter": (
+            lambda x: mpi.scatter(x, root),
+            spread if rank == root else np.zeros(SHAPE),
+            spread[rank],
+        ),
+        "sendrecv": (
+            lambda x: mpi.sendrecv(x, x, (rank - 1) % n, (rank + 1) % n),
+            mine,
+            all_of[rank - 1],
+        ),
+    }
+
+
+def check_values(rank, n):
+    """By hand and in jit; vmap over a dimension that stays where it is."""
+    for root in {0, n - 1}:
+        for name, (function, given, wanted) in cases(rank, n, root).items():
+            given = jnp.asarray(given)
+            near(function(given), wanted)
+            near(jax.jit(function)(given), wanted)
+            if name in ("allreduce", "bcast", "reduce", "scan", "sendrecv"):
+                near(jax.jit(jax.vmap(function, in_axes=1, out_axes=1))(given), wanted)
+
+
+def check_reductions(rank, n):
+    """Of integers; and rank constants that are Python's."""
+    draw = np.random.default_rng(3).integers(0, 4, size=(n, 7))
+    for op, combine in REDUCTIONS.items():
+        total = combine.reduce(draw, dtype=bool if op.startswith("L") else None)
+        prefix = combine.accumulate(draw.astype(bool) if op.startswith("L") else draw)
+        x = jnp.asarray(draw[rank])
+        got = jax.jit(lambda x, op=op: (mpi.allreduce(x, op), mpi.scan(x, op)))(x)
+        near(got[0], total)
+        near(got[1], prefix[rank])
+        got = mpi.reduce(x, op, 0)
+        near(got, total if rank == 0 else draw[rank])
+    near(mpi.allreduce(rank, mpi.SUM), sum(range(n)))
+    near(jax.jit(lambda: mpi.allgather(rank + 0.5))(), np.arange(n) + 0.5)
+    assert mpi.allreduce(rank == 0, mpi.LOR).dtype == bool
+
+
+def check_derivatives(rank, n):
+    """The transpose of a sum is the identity, and that of this the sum."""
+    x, w = jnp.asarray(values(rank)), jnp.asarray(np.cos(values(rank)))
+
+    def total(x):
+        return mpi.allreduce(x, mpi.SUM)
+
+    def back(y):
+        return jax.linear_transpose(total, x)(y)[0]
+
+    for wrapped in (lambda f: f, jax.jit):
+        near(wrapped(jax.grad(lambda x: (total(x**2) * w).sum()))(x), 2 * x * w)
+        near(wrapped(back)(w), w)
+        near(wrapped(lambda w: jax.linear_transpose(back, x)(w)[0])(x), table(n).sum(0))
+        near(wrapped(lambda x: jax.jvp(total, (x,), (2 * x,))[1])(x), 2 * table(n).sum(0))
+    near(jax.grad(lambda v: total(v) + 3 * total(v))(2.0), 4.0)
+
+    def round_ring(x):
+        return (mpi.sendrecv(x, x, (rank - 1) % n, (rank + 1) % n) * (rank + 1)).sum()
+
+    near(jax.jit(jax.grad(round_ring))(x), np.full(SHAPE, (rank + 1) % n + 1.0))
+    try:
+        jax.grad(lambda x: mpi.recv(x, (rank + 1) % n).sum())(x)
+        raise AssertionError("recv has a derivative")
+    except NotImplementedError as error:
+        assert "sendrecv has" in str(error)
+
+
+def check_branches(rank, n):
+    """Calls of a communicator belong together by their order, wherever they stand."""
+
+    def step(x):
+        if rank == 0:
+            x = mpi.bcast(x + 1, 0)
+            for other in range(1, n):
+                mpi.send(x * other, other, tag=other)
+            got = x * 0
+            for other in range(1, n):
+                got += mpi.recv(x, other, tag=7)
+        else:
+            x = mpi.bcast(x, 0)
+            got = mpi.recv(x, 0, tag=rank)
+            mpi.send(got, 0, tag=7)
+        mpi.barrier()
+        inner = jax.jit(lambda v: mpi.allreduce(v, mpi.MAX))
+        got = jax.lax.fori_loop(0, 2, lambda i, v: inner(v) + mpi.scan(v * 0, mpi.SUM), got)
+        return mpi.allreduce(got, mpi.SUM)
+
+    most = max(n - 1, n * (n - 1) // 2)
+    for function in (step, jax.jit(step)):
+        near(function(jnp.full(3, float(rank))), np.full(3, float(n * most)))
+
+
+def check_groups(rank, n):
+    some = oriel.group([n - 1, 0])
+    if some.index is not None:
+        near(mpi.allgather(rank, comm=some), [n - 1, 0])
+        other = 1 - some.index
+        near(mpi.sendrecv(rank, rank, other, other, comm=some), some.ranks[other])
+        near(mpi.recv(rank, comm=some) if rank else _sent(rank, some), 0)
+
+
+def _sent(rank, some):
+    mpi.send(rank, 0, comm=some)
+    return rank
+
+
+def refused(function, kind, words):
+    try:
+        function()
+        raise AssertionError(f"accepted: {words}")
+    except kind as error:
+        assert words in str(error), error
+
+
+def check_errors(rank, n):
+    x = jnp.ones((n + 1, 2))
+    refused(lambda: mpi.alltoall(x), ValueError, "must have shape (nproc, ...)")
+    refused(lambda: mpi.allreduce(x, "mean"), ValueError, "op must be one of SUM, PROD")
+    refused(lambda: mpi.allreduce(x, mpi.BAND), TypeError, "BAND takes integers and booleans")
+    refused(lambda: mpi.allreduce(x, mpi.SUM, token=None), RuntimeError, "leave token= out")
+    refused(lambda: mpi.bcast(x, 0, comm=3), TypeError, "comm must be an oriel.group")
+    refused(lambda: mpi.send(x, 0, tag=1.5), TypeError, "tag must be a whole number")
+    if n > 2:
+        refused(lambda: mpi.recv(x), ValueError, "source must be a rank, got ANY_SOURCE")
+
+
+def main():
+    jax.config.update("jax_enable_x64", True)
+    assert not oriel.is_initialized()
+    mpi.barrier()  # the first call makes the world
+    rank, n = oriel.rank(), oriel.size()
+    for check in (
+        check_values,
+        check_reductions,
+        check_derivatives,
+        check_branches,
+        check_groups,
+        check_errors,
+    ):
+        check(rank, n)
+    report(ok=True)
+
+
+main()
