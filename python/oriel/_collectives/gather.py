@@ -39,6 +39,7 @@ def all_gather(x, axis_name=None, axis=0, tiled=False, *, to="varying"):
     _check_to(to, axes)
     if axes == ():
         return x
+    to = to if _compat.checks_varying() else "varying"  # without types, as newer lax has it
     leaves, tree = jax.tree.flatten(x)
     places = [_gathered_axis(leaf, axis, tiled) for leaf in leaves]
     results = [jnp.moveaxis(y, 0, i) for y, i in zip(_bind_gather(leaves, axes, to), places)]
