@@ -8,8 +8,9 @@
  * Attributes, all i64 scalars but the arrays:
  *   version     oriel_ffi_version, of the library that lowered the call
  *   kind        enum oriel_kind
- *   groups      i64 array, ranks of all groups one after the other
- *   group_size  ranks in each group
+ *   groups      i64 array, ranks of all groups one after the other; smaller groups than others end
+ *               in -1
+ *   group_size  entries of each group
  *   name        a number of the call, by which it is found: equal on all processes, no two calls
  *               of a program have one
  *   program     a number of all that is compared of the call and its program
@@ -25,7 +26,7 @@
  *               the other; none if absent
  *   kernel      oriel_kernel: what it was registered as
  *   places      i64 array, where the ranks of `groups` are in the program's list of
- *               devices: the call may borrow XLA's communicator; none if absent
+ *               devices, -1 as there: the call may borrow XLA's communicator; none if absent
  *   communicates  1: and uses it itself, not for its buffers alone; 0 if absent
  *   values      i64 array, the attributes of a kernel: integers, the bits of doubles,
  *               and for strings the byte in this array where they begin

@@ -84,6 +84,26 @@ static oriel_status check_array(const char *name, const int64_t *values, int64_t
     return ORIEL_OK;
 }
 
+/* How many of a group's entries are ranks, or places of such: the others follow, and are -1. */
+static int64_t members_of(const int64_t *entries, int64_t n)
+{
+    while (n > 0 && entries[n - 1] == -1)
+        n--;
+    return n;
+}
+
+static oriel_status check_groups(const site_attrs *attrs)
+{
+    oriel_status st = ORIEL_OK;
+
+    for (int64_t i = 0; st == ORIEL_OK && i < attrs->num_ranks; i += attrs->group_size) {
+        const int64_t *group = attrs->ranks + i;
+
+        st = check_array("groups", group, members_of(group, attrs->group_size), attrs->world);
+    }
+    return st;
+}
+
 static oriel_status check_attrs(const site_attrs *attrs)
 {
     oriel_status st;
@@ -116,7 +136,7 @@ static oriel_status check_attrs(const site_attrs *attrs)
     if (st == ORIEL_OK)
         st = check_array("pairs", attrs->pairs, attrs->num_pairs, attrs->group_size);
     if (st == ORIEL_OK)
-        st = check_array("groups", attrs->ranks, attrs->num_ranks, attrs->world);
+        st = check_groups(attrs);
     return st;
 }
 
@@ -173,8 +193,12 @@ static oriel_status fill_loan(oriel_site *site, const site_attrs *attrs)
     if (site->places == NULL || site->rows == NULL)
         return oriel_fail(ORIEL_ERR_SYSTEM, "out of memory for a call site");
     memcpy(site->places, attrs->places, rows * row * sizeof *site->places);
-    for (size_t i = 0; i < rows; i++)
-        site->rows[i] = (xla_replica_group){.ids = site->places + i * row, .size = row};
+    for (size_t i = 0; i < rows; i++) {
+        const int64_t *places = site->places + i * row;
+
+        site->rows[i] = (xla_replica_group){.ids = places,
+                                            .size = (size_t)members_of(places, attrs->group_size)};
+    }
     site->loan.groups = site->rows;
     site->loan.num_groups = rows;
     site->loan.needs = attrs->communicates != 0;
@@ -238,13 +262,17 @@ void oriel_site_destroy(void *object)
 
 const int *oriel_site_ranks(const oriel_site *site, int rank, int *n_p)
 {
-    for (int i = 0; i < site->num_ranks; i++) {
-        if (site->ranks[i] == rank) {
-            *n_p = site->group_size;
-            return site->ranks + i / site->group_size * site->group_size;
-        }
-    }
-    return NULL;
+    int at = 0;
+
+    while (at < site->num_ranks && site->ranks[at] != rank)
+        at++;
+    if (at == site->num_ranks)
+        return NULL;
+    at = at / site->group_size * site->group_size;
+    *n_p = 0;
+    while (*n_p < site->group_size && site->ranks[at + *n_p] >= 0)
+        ++*n_p;
+    return site->ranks + at;
 }
 
 static struct site_device *find_device(const oriel_site *site, int ordinal)

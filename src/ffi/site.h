@@ -46,8 +46,8 @@ typedef struct oriel_site {
     int64_t num_values;         /* 64-bit words */
     char said[SITE_SAID];       /* the same in words: "scale=2.0, root=0" */
     char told[HEAP_NAME_LETTERS]; /* the call in words, and from the second line on its program */
-    int num_ranks, group_size;    /* of all groups; of each */
-    int *ranks;                   /* then the pairs of `op` */
+    int num_ranks, group_size;    /* entries of all groups; of each */
+    int *ranks;                   /* -1 after those of a smaller group; then the pairs of `op` */
     int64_t *places;              /* of the ranks, in the program's list of devices */
     xla_replica_group *rows;      /* of places */
     site_loan loan;               /* what it may borrow */

@@ -167,7 +167,7 @@ def check(name, made, axes):
     given = "tag" if made.tag is not None else "effect" if made.effect else "ordered"
     raise ValueError(
         f"oriel.{name}: {given} is for calls over the whole world or a group; with "
-        f"axis_name={axes!r} calls belong together by their place in the program"
+        f"axis_name={_groups.names_of(axes)!r} calls belong together by their place in the program"
     )
 
 

@@ -6,6 +6,7 @@ import jax
 from jax import lax
 
 from oriel import _calls, _compat, _lib, _world
+from oriel._collectives import divided as _divided
 from oriel._collectives import groups as _groups
 from oriel._collectives import primitive as _primitive
 from oriel._collectives import reduction as _reduction
@@ -21,7 +22,7 @@ _ON_CPUS = ("auto", "peer")
 
 
 @_calls.operation
-def all_reduce(x, axis_name=None, op="sum", *, via=None, memory_space=None):
+def all_reduce(x, axis_name=None, op="sum", *, axis_index_groups=None, via=None, memory_space=None):
     """Reduces every array of the pytree `x` over the devices of mesh axes.
 
     Inside jax.shard_map it is lax.psum (op="sum"), lax.pmean ("mean"), lax.pmax
@@ -36,7 +37,9 @@ def all_reduce(x, axis_name=None, op="sum", *, via=None, memory_space=None):
     int32.
 
     Without `axis_name`, outside shard_map, in a program of one device with one
-    device per process, it reduces over the whole world.
+    device per process, it reduces over the whole world. `axis_index_groups`, as in
+    lax, divides the devices along `axis_name` into groups that reduce apart, which may be of
+    different size.
 
     `via` names how it goes on GPUs: "peer" (oriel's kernels on addresses of peers),
     "nccl" (ncclAllReduce, on oriel's communicator or on XLA's), "lsa" (a kernel
@@ -48,6 +51,7 @@ def all_reduce(x, axis_name=None, op="sum", *, via=None, memory_space=None):
     places those of its own symmetric collectives (jaxlib 0.10 or newer; no
     effect on CPUs).
     """
+    axis_name = _primitive.divide("all_reduce", axis_name, axis_index_groups, even=False)
     if op == "mean":
         total = all_reduce(x, axis_name, "sum", via=via, memory_space=memory_space)
         return _reduction.mean_of(total, axis_name)
@@ -118,7 +122,9 @@ def _checked(leaf, op):
 
 
 def _split_axes(axis_name):
-    """(array dimensions, axis names): like lax, an integer means a dimension."""
+    """(array dimensions, axes): like lax, an integer means a dimension."""
+    if isinstance(axis_name, _groups.Divided):
+        return (), axis_name
     axes = _primitive.list_axes(axis_name)
     names = tuple(a for a in axes if not isinstance(a, int))
     _primitive.check_bound("all_reduce", names)
@@ -128,9 +134,10 @@ def _split_axes(axis_name):
 def _reduce(arrays, dims, names, op, how):
     results, rest = [None] * len(arrays), {}
     for i, x in enumerate(arrays):
-        if op == "sum" and not isinstance(x, jax.core.Tracer):
-            results[i] = lax.psum(x, dims + names)  # the same on all devices: size * x
-        elif op == "sum" and names and _compat.is_unreduced("oriel.all_reduce", x, names):
+        if op == "sum" and not isinstance(x, jax.core.Tracer) and _groups.is_even(names):
+            over, groups = dims + _groups.names_of(names), _groups.index_groups_of(names)
+            results[i] = lax.psum(x, over, axis_index_groups=groups)  # size * x on all devices
+        elif op == "sum" and _is_unreduced(x, names):
             results[i] = _unreduced.bind(x, axes=names, how=how)
         else:
             rest[i] = _reduction.over_dims(x, dims, op) if dims else x
@@ -142,18 +149,28 @@ def _reduce(arrays, dims, names, op, how):
     return results
 
 
+def _is_unreduced(x, axes):
+    names = _groups.names_of(axes)
+    if not names or not _compat.is_unreduced("oriel.all_reduce", x, names):
+        return False
+    _groups.check_undivided("all_reduce of an unreduced sum", axes)
+    return True
+
+
 def _bind(arrays, axes, op, how, invariant=None):
     """`how`: (via, memory_space). `invariant`: the
     result has a type that does not vary over the axes, which decides the
     transpose, as in lax."""
     if invariant is None:
-        invariant = not _groups.over_ranks(axes) and _compat.checks_varying()
+        invariant = isinstance(axes, tuple) and _compat.checks_varying()
     return _operation.bind(arrays, axes=axes, op=op, how=how, invariant=invariant)
 
 
 def _abstract_eval(aval, *, axes, op, how, invariant):
     if _groups.over_ranks(axes):
         return aval.update(weak_type=False), set()
+    if isinstance(axes, _groups.Divided):
+        return _primitive.result_type("all_reduce", aval, axes)
     mesh_axes, vmap_axes = _primitive.split_mapped(axes)
     effects = _compat.axis_effects(vmap_axes)
     if mesh_axes:
@@ -181,6 +198,9 @@ def _transpose(cotangents, *, axes, op, how, invariant):
 
 def _batch(axis_data, arrays, dims, *, axes, op, how, invariant):
     if axis_data.name in _groups.names_of(axes):
+        if isinstance(axes, _groups.Divided):
+            reduce = _divided.reduced(op)
+            return _divided.over_mapped("all_reduce", axis_data, arrays, dims, axes, reduce)
         size = axis_data.size
         arrays = [_reduction.over_batch(x, dim, size, op) for x, dim in zip(arrays, dims)]
         dims = [None] * len(arrays)

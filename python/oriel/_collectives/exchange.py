@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from oriel import _calls
+from oriel._collectives import divided as _divided
 from oriel._collectives import groups as _groups
 from oriel._collectives import primitive as _primitive
 from oriel._collectives.all_reduce import all_reduce
@@ -23,15 +24,17 @@ _permute = Operation("permute")
 
 
 @_calls.operation
-def all_to_all(x, axis_name, split_axis, concat_axis, tiled=False):
+def all_to_all(x, axis_name, split_axis, concat_axis, tiled=False, *, axis_index_groups=None):
     """Part i of every device's `x` goes to device i: lax.all_to_all.
 
     `split_axis` has one entry for each device and vanishes, and what has come
     is stacked along a new dimension `concat_axis`. Where `tiled`, `split_axis`
     is divided among the devices, and what has come is joined along
     `concat_axis`. `x` may be a pytree; `axis_name` is a name or a tuple of
-    names, axes of vmap among them, or None for the whole world.
+    names, axes of vmap among them, or None for the whole world. `axis_index_groups`
+    is as in all_gather.
     """
+    axis_name = _primitive.divide("all_to_all", axis_name, axis_index_groups)
     axes = _primitive.find_axes("all_to_all", axis_name)
     return jax.tree.map(
         lambda leaf: _all_to_all_leaf(leaf, axes, split_axis, concat_axis, tiled), x
@@ -67,6 +70,10 @@ def _all_to_all_batch(axis_data, args, dims, *, axes):
         if dim == 0:
             x, dim = jnp.moveaxis(x, 0, 1), 1
         return _all_to_all.bind(x, axes=axes), dim
+    if isinstance(axes, _groups.Divided):
+        exchange = _divided.exchanged
+        (y,), _ = _divided.over_mapped("all_to_all", axis_data, args, dims, axes, exchange)
+        return y, 0
     # The blocks for the entries of the mapped dimension become that dimension,
     # and it becomes the blocks.
     major, minor = _primitive.without(axes, axis_data.name)

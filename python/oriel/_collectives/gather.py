@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from oriel import _calls, _compat
+from oriel._collectives import divided as _divided
 from oriel._collectives import groups as _groups
 from oriel._collectives import primitive as _primitive
 from oriel._collectives import reduction as _reduction
@@ -25,16 +26,18 @@ _GATHERS = {"varying": None, "reduced": _gather_reduced, "invarying": _gather_in
 
 
 @_calls.operation
-def all_gather(x, axis_name=None, axis=0, tiled=False, *, to="varying"):
+def all_gather(x, axis_name=None, axis=0, tiled=False, *, axis_index_groups=None, to="varying"):
     """Every device's `x`, one after the other, on every device: lax.all_gather.
 
     They are stacked along a new dimension `axis` or, where `tiled`, joined along
     the present one. `x` may be a pytree; `axis_name` is a name or a tuple of
     names, axes of vmap among them. Without it, outside shard_map, in a program
     of one device with one device per process, it gathers from the whole world.
-    `to` is the result's type over the axes of a shard_map with check_vma:
-    "varying", "invarying" or "reduced".
+    `axis_index_groups`, as in lax, divides the devices along `axis_name` into groups
+    of one size, which gather apart. `to` is the result's type over the axes of a
+    shard_map with check_vma: "varying", "invarying" or "reduced".
     """
+    axis_name = _primitive.divide("all_gather", axis_name, axis_index_groups)
     axes = _primitive.find_axes("all_gather", axis_name)
     _check_to(to, axes)
     if axes == ():
@@ -53,6 +56,8 @@ def _check_to(to, axes):
         raise ValueError(f"oriel.all_gather: to must be one of {', '.join(_GATHERS)}; got {to!r}")
     if to != "varying" and _groups.over_ranks(axes):
         raise ValueError(f"oriel.all_gather: to={to!r} is a type over axes; name them")
+    if to != "varying":
+        _groups.check_undivided(f"all_gather to {to!r}", axes)
 
 
 def _gathered_axis(x, axis, tiled):
@@ -62,16 +67,19 @@ def _gathered_axis(x, axis, tiled):
 
 
 @_calls.operation
-def reduce_scatter(x, axis_name=None, scatter_dimension=0, tiled=False, op="sum"):
+def reduce_scatter(
+    x, axis_name=None, scatter_dimension=0, tiled=False, op="sum", *, axis_index_groups=None
+):
     """The reduction of every device's `x`, of which each device keeps its part:
     lax.psum_scatter (op="sum"); "mean", "prod", "min", "max", "and", "or" and "xor"
     besides.
 
     `scatter_dimension` has one entry for each device and vanishes or, where
     `tiled`, is divided among them. Elements are combined as all_reduce does and
-    have the same bits; derivatives exist of sum and mean. `x` and `axis_name`
-    are as in all_gather.
+    have the same bits; derivatives exist of sum and mean. `x`, `axis_name` and
+    `axis_index_groups` are as in all_gather.
     """
+    axis_name = _primitive.divide("reduce_scatter", axis_name, axis_index_groups)
     if op == "mean":
         total = reduce_scatter(x, axis_name, scatter_dimension, tiled)
         return _reduction.mean_of(total, axis_name)
@@ -80,11 +88,11 @@ def reduce_scatter(x, axis_name=None, scatter_dimension=0, tiled=False, op="sum"
     if axes == ():
         return x
     leaves, tree = jax.tree.flatten(x)
-    divided = [_divided(leaf, axes, scatter_dimension, tiled, op) for leaf in leaves]
-    return jax.tree.unflatten(tree, _bind_scatter(divided, axes, op))
+    blocks = [_blocks_of(leaf, axes, scatter_dimension, tiled, op) for leaf in leaves]
+    return jax.tree.unflatten(tree, _bind_scatter(blocks, axes, op))
 
 
-def _divided(x, axes, dimension, tiled, op):
+def _blocks_of(x, axes, dimension, tiled, op):
     """A part for each device, along the first dimension."""
     x = _reduction.check_array("reduce_scatter", x, op)
     name = "scatter_dimension"
@@ -110,6 +118,7 @@ def _bind_scatter(arrays, axes, op):
     results, rest, names = [None] * len(arrays), {}, _groups.names_of(axes)
     for i, x in enumerate(arrays):
         if op == "sum" and names and _compat.is_unreduced("oriel.reduce_scatter", x, names):
+            _groups.check_undivided("reduce_scatter of an unreduced sum", axes)
             results[i] = _scatter_unreduced.bind(x, axes=axes, size=size_of(axes))
         else:
             rest[i] = _primitive.make_varying(x, axes)
@@ -133,6 +142,9 @@ def _gather_batch(axis_data, arrays, dims, *, axes, size, to="varying"):
     if axis_data.name not in _groups.names_of(axes):
         results = _bind_to(to, arrays, axes=axes, size=size)
         return results, [None if dim is None else dim + 1 for dim in dims]
+    if isinstance(axes, _groups.Divided):
+        gather = _divided.gathered
+        return _divided.over_mapped("all_gather", axis_data, arrays, dims, axes, gather)
     major, minor = _primitive.without(axes, axis_data.name)
     arrays = [_primitive.batch_first(x, dim, axis_data.size) for x, dim in zip(arrays, dims)]
     if major or minor:
@@ -170,6 +182,9 @@ def _scatter_batch(axis_data, arrays, dims, *, axes, op):
         arrays = [jnp.moveaxis(x, 0, 1) if dim == 0 else x for x, dim in zip(arrays, dims)]
         results = _scatter.bind(arrays, axes=axes, op=op)
         return results, [None if dim is None else max(dim - 1, 0) for dim in dims]
+    if isinstance(axes, _groups.Divided):
+        scatter = _divided.scattered(op)
+        return _divided.over_mapped("reduce_scatter", axis_data, arrays, dims, axes, scatter)
     major, minor = _primitive.without(axes, axis_data.name)
     size = axis_data.size
     arrays = [_reduction.over_batch(x, dim, size, op) for x, dim in zip(arrays, dims)]

@@ -1,7 +1,8 @@
 """Who takes part in a call: devices along axes, all ranks of the world, or a group of them.
 
-A call's `axes` are a tuple of names, None or a Group. The last two are calls over ranks: each rank
-runs a program of its own, with one device."""
+A call's `axes` are a tuple of names or, where their devices form groups, a Divided; or they are None
+or a Group. With these two it is a call over ranks: each rank runs a program of its own, with one
+device."""
 
 import dataclasses
 import operator
@@ -96,6 +97,49 @@ def chosen(operation, axis_name, group):
     return group
 
 
+@dataclasses.dataclass(frozen=True)
+class Divided:
+    """Axes whose devices form groups: lax's axis_index_groups."""
+
+    names: tuple
+    groups: tuple  # of tuples of indices along the names, each once
+
+    def sizes(self):
+        """Of each device's group."""
+        sizes = np.zeros(sum(map(len, self.groups)), int)
+        for group in self.groups:
+            sizes[list(group)] = len(group)
+        return sizes
+
+
+def divide(operation, names, index_groups, size, even):
+    """The Divided of lax's argument, for the `size` devices along the names; `even`: its groups
+    must be of one size."""
+    try:
+        groups = tuple(tuple(operator.index(i) for i in group) for group in index_groups)
+    except TypeError:
+        raise TypeError(
+            f"oriel.{operation}: axis_index_groups must be a list of lists of indices, got "
+            f"{index_groups!r}"
+        ) from None
+    if sorted(i for group in groups for i in group) != list(range(size)) or () in groups:
+        raise ValueError(
+            f"oriel.{operation}: axis_index_groups must cover all indices exactly once, here 0 to "
+            f"{size - 1} of {names}, in groups that are not empty; got {index_groups!r}"
+        )
+    divided = Divided(names, groups)
+    if even and not is_even(divided):
+        raise ValueError(
+            f"oriel.{operation}: axis_index_groups must be of one size, got {index_groups!r}"
+        )
+    return divided
+
+
+def check_undivided(what, axes):
+    if isinstance(axes, Divided):
+        raise NotImplementedError(f"oriel.{what} with axis_index_groups, which lax has not either")
+
+
 # ---- what the operations ask of axes ---------------------------------------------
 
 
@@ -104,9 +148,23 @@ def over_ranks(axes):
     return axes is None or isinstance(axes, Group)
 
 
+def undivided(axes):
+    """All that its groups are of."""
+    return axes.names if isinstance(axes, Divided) else axes
+
+
+def index_groups_of(axes):
+    return axes.groups if isinstance(axes, Divided) else None
+
+
+def is_even(axes):
+    """Whether all groups have one size."""
+    return not isinstance(axes, Divided) or len(set(map(len, axes.groups))) == 1
+
+
 def names_of(axes):
     """Its axes of a mesh or of vmap: none, if it is over ranks."""
-    return () if over_ranks(axes) else axes
+    return () if over_ranks(axes) else undivided(axes)
 
 
 def ranks_of(axes):
@@ -139,8 +197,17 @@ def of_axes(ranks, axis_names, axes):
     """One row per group that an operation over `axes` forms.
 
     `ranks` has one entry per device of the mesh, in its shape. A row lists the
-    group as lax.axis_index(axes) counts it: the last axis changes fastest."""
-    joined = [axis_names.index(name) for name in axes]
+    group as lax.axis_index(axes) counts it: the last axis changes fastest. Rows of
+    groups that are smaller than others end in -1."""
+    names = undivided(axes)
+    joined = [axis_names.index(name) for name in names]
     kept = [i for i in range(len(axis_names)) if i not in joined]
     size = int(np.prod([ranks.shape[i] for i in joined], dtype=int))
-    return np.transpose(ranks, kept + joined).reshape(-1, size)
+    rows = np.transpose(ranks, kept + joined).reshape(-1, size)
+    if names is axes:
+        return rows
+    most = max(map(len, axes.groups))
+    parts = np.full((len(rows), len(axes.groups), most), -1)
+    for i, group in enumerate(axes.groups):
+        parts[:, i, : len(group)] = rows[:, list(group)]
+    return parts.reshape(-1, most)

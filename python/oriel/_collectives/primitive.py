@@ -19,9 +19,11 @@ from oriel._collectives import groups as _groups
 
 
 def find_axes(operation, axis_name):
-    """The axes of a call as a tuple of names; None is the world, and a group is one."""
+    """The axes of a call, as groups.py has them."""
     if _groups.over_ranks(axis_name):
         _check_outside_shard_map(operation, axis_name)
+        return axis_name
+    if isinstance(axis_name, _groups.Divided):
         return axis_name
     axes = list_axes(axis_name)
     check_bound(operation, axes)
@@ -39,6 +41,27 @@ def list_axes(axis_name):
     if repeated:
         raise ValueError(f"axis_name repeats an axis: {axis_name!r}")
     return axes
+
+
+def divide(operation, axis_name, index_groups, even=True):
+    """What a call with axis_index_groups is over: None, and it is over `axis_name`."""
+    if index_groups is None:
+        return axis_name
+    if _groups.over_ranks(axis_name):
+        raise ValueError(
+            f"oriel.{operation}: axis_index_groups={index_groups!r} divides the devices along "
+            "axis_name, which is not given; group= lists ranks"
+        )
+    names = list_axes(axis_name)
+    if any(isinstance(name, int) for name in names):
+        raise ValueError(
+            f"oriel.{operation}: axis_index_groups is for named axes alone; got "
+            f"axis_name={axis_name!r}"
+        )
+    check_bound(operation, names)
+    size = size_of(names)
+    names = _compat.without_hidden_axes(names)
+    return _groups.divide(operation, names, index_groups, size, even) if names else names
 
 
 def check_bound(operation, names):
@@ -84,7 +107,7 @@ def size_of(axes):
     """How many take part."""
     if _groups.over_ranks(axes):
         return len(_groups.ranks_of(axes))
-    return lax.psum(1, axes)
+    return len(axes.groups[0]) if isinstance(axes, _groups.Divided) else lax.psum(1, axes)
 
 
 def check_array(operation, leaf, what="x"):
@@ -128,7 +151,7 @@ def split_mapped(names):
 def make_varying(x, axes):
     if _groups.over_ranks(axes):
         return x
-    return _compat.make_varying(x, split_mapped(axes)[0])
+    return _compat.make_varying(x, split_mapped(_groups.names_of(axes))[0])
 
 
 def without(axes, name):
@@ -337,13 +360,14 @@ def _places_to_borrow(ctx, groups, communicates):
     if _lib.option("ORIEL_NCCL_COMM") != "xla" and not (communicates and may_borrow()):
         return None
     place_of = {rank: place for place, rank in enumerate(_world.current().ranks_of(mesh).flat)}
+    place_of[-1] = -1  # the end of a row
     return np.vectorize(place_of.__getitem__, otypes=[np.int64])(groups)
 
 
 def in_mesh_order(ctx, axes):
     """`axes` in the order in which the mesh has them. Sums are taken in this
-    order, so that those over ("x", "y") and ("y", "x") have the same bits."""
-    if _groups.over_ranks(axes):
+    order, so that those over ("x", "y") and ("y", "x") have the same bits; in groups in theirs."""
+    if not isinstance(axes, tuple):
         return axes
     return tuple(sorted(axes, key=ctx.module_context.axis_context.mesh.axis_names.index))
 

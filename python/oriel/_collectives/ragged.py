@@ -19,7 +19,15 @@ _INDICES = ("input_offsets", "send_sizes", "output_offsets", "recv_sizes")
 
 @_calls.operation
 def ragged_all_to_all(
-    operand, output, input_offsets, send_sizes, output_offsets, recv_sizes, *, axis_name
+    operand,
+    output,
+    input_offsets,
+    send_sizes,
+    output_offsets,
+    recv_sizes,
+    *,
+    axis_name,
+    axis_index_groups=None,
 ):
     """Slices of rows of `operand` go to the other devices, into their `output`:
     lax.ragged_all_to_all.
@@ -28,8 +36,10 @@ def ragged_all_to_all(
     each device. Entry k sends send_sizes[k] rows from row input_offsets[k] on to
     row output_offsets[k] of the receiver's `output`; recv_sizes[k] is how many
     come from there. The result is `output` with these rows replaced. Rows that
-    are sent twice get one of the two cotangents, as in lax.
+    are sent twice get one of the two cotangents, as in lax. `axis_index_groups` is
+    as in all_gather.
     """
+    axis_name = _primitive.divide("ragged_all_to_all", axis_name, axis_index_groups)
     axes = _primitive.find_axes("ragged_all_to_all", axis_name)
     indices = input_offsets, send_sizes, output_offsets, recv_sizes
     _check_arrays(operand, output, indices, 1 if axes == () else size_of(axes))

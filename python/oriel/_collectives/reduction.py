@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from oriel._collectives import groups as _groups
 from oriel._collectives import primitive as _primitive
 
 CODES = {"sum": 0, "prod": 1, "min": 2, "max": 3, "and": 4, "or": 5, "xor": 6}  # oriel_redop
@@ -32,6 +33,7 @@ def with_place(x, axes, op, reduce):
     """(minimum or maximum, index of the first that has it) for each array."""
     if any(isinstance(axis, int) for axis in _primitive.list_axes(axes)):
         raise ValueError(f"all_reduce: {op!r} is over axes of devices; got axis_name={axes!r}")
+    axes = _groups.undivided(axes)
     index, nobody = _primitive.axis_index(axes), _primitive.size_of(axes)
 
     def found(v, best):
@@ -51,6 +53,8 @@ def widen(x):
 
 def mean_of(total, axes):
     count = _primitive.size_of(axes)
+    if not _groups.is_even(axes):
+        count = jnp.asarray(axes.sizes())[lax.axis_index(axes.names)]
     return jax.tree.map(lambda v: v / count, total)
 
 

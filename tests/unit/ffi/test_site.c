@@ -248,6 +248,46 @@ static void test_a_call_needs_a_name(void **state)
     assert_non_null(strstr(oriel_last_error(), "a call of oriel has no name"));
 }
 
+/* Two groups of a world of five, the second of which has fewer ranks than there is room for. */
+static oriel_status make_groups(const int64_t ranks[6], oriel_site **site_p)
+{
+    site_attrs attrs = {.kind = ORIEL_KIND_BARRIER,
+                        .name = 16,
+                        .world = 5,
+                        .group_size = 3,
+                        .num_ranks = 6,
+                        .ranks = ranks};
+
+    return oriel_site_create(&attrs, site_p);
+}
+
+static void test_groups_of_different_size(void **state)
+{
+    static const int64_t ranks[] = {4, 0, 2, 3, 1, -1};
+    oriel_site *site;
+    const int *group;
+    int n;
+
+    (void)state;
+    CHECK_OK(make_groups(ranks, &site));
+    group = oriel_site_ranks(site, 0, &n);
+    assert_true(n == 3 && group[0] == 4 && group[1] == 0 && group[2] == 2);
+    group = oriel_site_ranks(site, 1, &n);
+    assert_true(n == 2 && group[0] == 3 && group[1] == 1);
+    assert_null(oriel_site_ranks(site, 5, &n));
+    oriel_site_destroy(site);
+}
+
+static void test_a_hole_in_a_group_is_refused(void **state)
+{
+    static const int64_t ranks[] = {4, -1, 2, 3, 1, 0};
+    oriel_site *site = NULL;
+
+    (void)state;
+    assert_int_equal(make_groups(ranks, &site), ORIEL_ERR_INVALID);
+    assert_non_null(strstr(oriel_last_error(), "attribute groups names -1 of 5"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -259,6 +299,8 @@ int main(void)
         cmocka_unit_test(test_threads_never_change_places_unseen),
         cmocka_unit_test(test_a_world_counts_from_zero),
         cmocka_unit_test(test_a_call_needs_a_name),
+        cmocka_unit_test(test_groups_of_different_size),
+        cmocka_unit_test(test_a_hole_in_a_group_is_refused),
     };
 
     return cmocka_run_group_tests(tests, set_up, tear_down);
