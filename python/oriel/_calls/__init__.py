@@ -314,14 +314,15 @@ def _short(kind):
 
 def _short_list(kinds):
     """Of many arrays how many there are, and how many elements of each type."""
-    if len(kinds) <= _MOST_TYPES:
+    arrays = [kind for kind in kinds if isinstance(kind, ir.RankedTensorType)]
+    if len(arrays) <= _MOST_TYPES:
         return ", ".join(map(_short, kinds))
     elements = {}
-    for kind in kinds:
+    for kind in arrays:
         name = str(kind.element_type)
         elements[name] = elements.get(name, 0) + math.prod(kind.shape)
     counts = ", ".join(f"{count} {name}" for name, count in elements.items())
-    return f"{len(kinds)} arrays, {counts}"
+    return f"{len(arrays)} arrays, {counts}"
 
 
 def _seal(module):
