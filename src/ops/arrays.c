@@ -150,8 +150,8 @@ static int compare_spans(const void *a, const void *b)
     return x->at < y->at ? -1 : x->at > y->at;
 }
 
-/* What an array reads and writes, in one span or in two. Returns how many. */
-static int spans_of(const oriel_op *one, int n, int index, struct span *spans)
+/* Adds what an array reads alone, or what it writes. Returns how many spans that is. */
+static size_t add_span(const oriel_op *one, int n, int index, int written, struct span *span)
 {
     const oriel_op_form form = oriel_op_forms[one->kind];
     size_t block = oriel_op_block(one);
@@ -161,14 +161,11 @@ static int spans_of(const oriel_op *one, int n, int index, struct span *spans)
                        .end = (uintptr_t)one->recv + block * oriel_op_times(form.recv, n),
                        .written = 1};
 
-    if (!oriel_op_reads(one, index) || (got.at <= sent.at && sent.end <= got.end)) {
-        spans[0] = got;
-        return 1;
-    }
-    spans[0] = sent;
-    spans[0].written = sent.at <= got.at && got.end <= sent.end;
-    spans[1] = got;
-    return spans[0].written ? 1 : 2;
+    if (!oriel_op_reads(one, index) || (got.at <= sent.at && sent.end <= got.end))
+        sent = got;
+    sent.written |= sent.at <= got.at && got.end <= sent.end;
+    *span = written && !sent.written ? got : sent;
+    return span->written == written;
 }
 
 /* As arrays often are that were made one after the other. */
@@ -220,15 +217,20 @@ oriel_status oriel_arrays_apart(const oriel_group *group, int rank, const oriel_
 
     if (op->arrays == NULL)
         return ORIEL_OK;
-    spans = oriel_sys_now->alloc(2 * (size_t)op->num_arrays * sizeof *spans);
+    spans = oriel_sys_now->alloc((2 * (size_t)op->num_arrays + 1) * sizeof *spans);
     if (spans == NULL)
         return oriel_fail(ORIEL_ERR_SYSTEM, "out of memory for a list of %d arrays",
                           op->num_arrays);
-    for (oriel_walk_begin(&walk, op, 0, oriel_op_block(op)); oriel_walk_next(&walk);) {
-        int more = spans_of(walk.one, group->n, index, spans + num);
+    /* Those that lie first in memory come first: they may be in order then. */
+    for (int pass = 0; pass <= 1; pass++) {
+        int written = pass ^ ((uintptr_t)op->arrays[0].recv < (uintptr_t)op->arrays[0].send);
 
-        for (int i = 0; i < more; i++)
-            spans[num++].number = walk.number;
+        for (oriel_walk_begin(&walk, op, 0, oriel_op_block(op)); oriel_walk_next(&walk);) {
+            size_t more = add_span(walk.one, group->n, index, written, &spans[num]);
+
+            spans[num].number = walk.number;
+            num += more;
+        }
     }
     st = compare_arrays(spans, num);
     oriel_sys_now->release(spans);
