@@ -239,7 +239,8 @@ def _reduced_batch(axis_data, args, dims, *, axes, size):
             f"oriel.all_gather to='reduced' over {axis_data.name!r}, an axis of vmap: such a type "
             "is one over axes of a mesh"
         )
-    return _gather_batch(axis_data, args, dims, axes=axes, size=size, to="reduced")
+    (y,), (dim,) = _gather_batch(axis_data, args, dims, axes=axes, size=size, to="reduced")
+    return y, dim
 
 
 def _invarying_type(aval, *, axes, size):

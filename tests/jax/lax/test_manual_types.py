@@ -87,16 +87,18 @@ def test_tree_and_vmap():
         tree = {"a": v, "b": [2 * v]}
         sums = oriel.all_reduce(unreduced(tree), "x")
         mapped = jax.vmap(lambda w: oriel.all_gather(w, "x", to="invarying"), 1, 0)(v)
+        reduced = jax.vmap(lambda w: oriel.all_gather(w, "x", to="reduced"), 1, 0)(v)
         parts = jax.vmap(lambda w: oriel.reduce_scatter(w, "x", tiled=True), 1, 1)(unreduced(v))
-        return sums["a"], sums["b"][0], mapped, parts
+        return sums["a"], sums["b"][0], mapped, lax.pcast(reduced, "x", to="varying")[None], parts
 
     x = np.arange(8.0 * 8 * 3).reshape(64, 3)
-    specs = (P(), P(), P(), P("x"))
-    total, twice, mapped, parts = over(make_mesh(), function, P("x"), specs)(x)
+    specs = (P(), P(), P(), P("x"), P("x"))
+    total, twice, mapped, reduced, parts = over(make_mesh(), function, P("x"), specs)(x)
     by_device = x.reshape(8, 8, 3)
     np.testing.assert_array_equal(total, by_device.sum(0))
     np.testing.assert_array_equal(twice, 2 * by_device.sum(0))
     np.testing.assert_array_equal(mapped, np.moveaxis(by_device, 2, 0))
+    np.testing.assert_array_equal(reduced, np.stack([mapped] * 8))
     np.testing.assert_array_equal(parts, by_device.sum(0))
 
 
