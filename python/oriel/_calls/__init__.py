@@ -298,11 +298,16 @@ class _Call:
         target = "oriel_message" if target in ("oriel_send", "oriel_recv") else target
         return "\0".join((name, target, str(operation.attributes[_CONFIG]), *types))
 
+    def types(self):
+        """Of its arrays, in short."""
+        received = _order.text_of(self.operation, "call_target_name") == "oriel_recv"
+        arrays = self.operation.results if received else self.operation.operands
+        return _short_list([array.type for array in arrays])
+
     def words(self):
         """The same in short: for messages."""
         target = _order.text_of(self.operation, "call_target_name")
-        side = self.operation.results if target == "oriel_recv" else self.operation.operands
-        types = _short_list([value.type for value in side])
+        types = self.types()
         given = _order.entries_of(ir.DictAttr(self.operation.attributes[_CONFIG]))
         more = [f" {name} {_short(given[name])}" for name in _TOLD if name in given]
         return f"{target.removeprefix('oriel_')}{''.join(more)} of {types} at {self.name}"
@@ -347,7 +352,10 @@ def _seal(module):
         if call.ranks:
             tag = ("tag", call.tag) if call.tag else ("place", call.name)
             tag = ("sequence", call.sequence) if call.sequence else tag
-            called = f" (tag {tag[1]!r})" if call.tag or call.sequence else ""
+            shown = repr(tag[1])
+            shown += f", {call.types()}" if call.sequence else ""
+            shown += f", {call.turn} transposed" if call.turn else ""
+            called = f" (tag {shown})" if call.tag or call.sequence else ""
             over = _groups.describe(call.ranks)
             called += "" if over == "the world" else f" over {over}"
             told = f"{call.name}{called}\n{module_name} calls over {over} {call.words()}"

@@ -29,10 +29,10 @@ def test_messages(processes):
 
 
 LOST = {
-    "shape": ("rank 0 asked for message of 12 bytes of f32 at __main__:", "rank 1 for message of"),
+    "shape": ("for message of 12 bytes of f32 at __main__:", "'message', 3xf32)", "3x1xf32)"),
     "late": ("rank 1 (process 1) did not come to send within",),
     "taken": ("process 1", "waits for it in message of 4194304 bytes of f32"),
-    "turns": ("rank 0 asked for message of 12 bytes of f32", "rank 1 for message of 12 bytes"),
+    "turns": ("(tangent) (transposed)', 3xf32, 1 of 2 transposed)", "3xf32, 1 of 1 transposed)"),
 }
 
 
