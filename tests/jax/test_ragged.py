@@ -8,6 +8,7 @@ import oriel
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from jax import lax
 from jax.sharding import PartitionSpec as P
 from support import assert_bits, examples, make_mesh, over, picker
 
@@ -138,9 +139,9 @@ def test_vmap_of_the_axis_is_refused():
 
 
 BAD = {
-    "input_offsets": (lambda a: a.astype(np.float32), "input_offsets must be integers"),
-    "send_sizes": (lambda a: a[:, :-1], "send_sizes must be a vector with the same number"),
-    "output_offsets": (lambda a: a[:, :, None], "output_offsets must be a vector"),
+    "input_offsets": (lambda a: a.astype(np.float32), "input_offsets must be integer type"),
+    "send_sizes": (lambda a: a[:, :-1], "send_sizes must have the same number of entries"),
+    "output_offsets": (lambda a: a[:, :, None], "output_offsets must be rank 1 with positive"),
     "recv_sizes": (lambda a: np.tile(a, (1, 2)), "recv_sizes has shape .*, input_offsets has"),
     "output": (lambda a: a.astype(np.int32), "rows of operand and output must be alike"),
     "operand": (lambda a: a[..., None], "rows of operand and output must be alike"),
@@ -154,6 +155,24 @@ def test_bad_arrays(name):
     arrays[name] = change(arrays[name])
     with pytest.raises(ValueError, match=text):
         mapped()(*arrays.values())
+
+
+@pytest.mark.parametrize(
+    "change", [lambda a: a.astype(float), lambda a: a[:, None], lambda a: a[:0]]
+)
+@pytest.mark.parametrize("name", NAMES[2:])
+def test_bad_arrays_have_the_words_of_lax(name, change):
+    def said(library):
+        arrays = [jnp.zeros(24) if i < 2 else jnp.zeros(8, "int32") for i in range(6)]
+        arrays[NAMES.index(name)] = change(arrays[NAMES.index(name)])
+        step = over(
+            make_mesh(), lambda v: library.ragged_all_to_all(*arrays, axis_name="x"), P("x"), P("x")
+        )
+        with pytest.raises(ValueError) as error:
+            step.trace(jnp.zeros(8))
+        return str(error.value)
+
+    assert said(lax).rstrip(".") in said(oriel)
 
 
 @pytest.mark.parametrize(

@@ -59,11 +59,16 @@ def _check_arrays(operand, output, indices, size):
         )
     for what, array in zip(_INDICES, map(jax.typeof, indices)):
         if not jnp.issubdtype(array.dtype, jnp.integer):
-            raise ValueError(f"oriel.{name}: {what} must be integers, got {array.dtype}")
-        if array.ndim != 1 or array.size == 0 or array.size % size != 0:
+            raise ValueError(f"oriel.{name} {what} must be integer type, got {array.dtype}")
+        if array.ndim != 1 or array.size == 0:
             raise ValueError(
-                f"oriel.{name}: {what} must be a vector with the same number of entries for each "
-                f"of {size} devices, got shape {array.shape}"
+                f"oriel.{name} {what} must be rank 1 with positive dimension size, but got shape "
+                f"{array.shape}"
+            )
+        if array.size % size != 0:
+            raise ValueError(
+                f"oriel.{name}: {what} must have the same number of entries for each of {size} "
+                f"devices, got shape {array.shape}"
             )
         if array.shape != jax.typeof(indices[0]).shape:
             raise ValueError(
