@@ -256,6 +256,34 @@ def run_kernels(session):
     ]
 
 
+def run_data_parallel(session):
+    trained = r"100 arrays, 211200 bytes, loss (\S+), with lax \1, on one device \S+, ALL_OK=True"
+    picture = LOGS / "steps.png"
+    picture.unlink(missing_ok=True)
+    shown = rf"wrote {picture}|matplotlib is not installed; milliseconds of each step:"
+    times = r"a step, median: oriel \d+ us, lax \d+ us"
+    return [
+        run_python(
+            session,
+            "12_data_parallel",
+            "12_*/train.py",
+            5,
+            picture,
+            processes=2,
+            lines=[*from_each(2, trained), times, f"(?:{shown})"],
+        ),
+        run_python(
+            session,
+            "12_data_parallel-devices",
+            "12_*/train.py",
+            5,
+            processes=0,
+            lines=[*from_each(1, trained), times],
+            XLA_FLAGS=FOUR_DEVICES,
+        ),
+    ]
+
+
 def suite_examples(session):
     trained = r"96 parameters, 48 on each device, loss \S+, on one device \S+, ALL_OK=True"
     return [
@@ -266,7 +294,7 @@ def suite_examples(session):
         run_python(
             session,
             "03_sharded_optimizer",
-            "train.py",
+            "03_*/train.py",
             20,
             processes=2,
             lines=from_each(2, trained),
@@ -274,7 +302,7 @@ def suite_examples(session):
         run_python(
             session,
             "03_sharded_optimizer-devices",
-            "train.py",
+            "03_*/train.py",
             20,
             processes=0,
             lines=from_each(1, trained.replace("48", "24")),
@@ -304,4 +332,5 @@ def suite_examples(session):
                 "lsa +not here: all_reduce via 'lsa' needs ranks that are GPUs; .*",
             ],
         ),
+        *run_data_parallel(session),
     ]
