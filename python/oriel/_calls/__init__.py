@@ -19,6 +19,7 @@ from jax.interpreters import mlir
 
 from oriel import _compat, _lib
 from oriel._calls import order as _order
+from oriel._calls import regions as _regions
 from oriel._collectives import groups as _groups
 
 ir = mlir.ir
@@ -362,7 +363,7 @@ def _seal(module):
             _write(call, _number("ranks", call.ranks, *tag), _number(call.shape()), told)
     _check_tags([call for call in calls if call.ranks and call.tag])
     if all(call.platform == "cpu" for call in calls):  # on GPUs the stream is the order
-        _order.order(module, ir.SymbolTable(module.operation))
+        _regions.order(module, ir.SymbolTable(module.operation))
     for operation in _order.calls_of(module):
         for name in _NOTES:
             del operation.attributes[name]

@@ -7,8 +7,8 @@ was given a tag comes after the one before it of that tag alone.
 On GPUs calls are in the order in which XLA puts them on its stream.
 
 Inner functions, loops and branches are entered and left by a call that hands its operand on, and
-comes after another value (`oriel_after`). All this is about the arrays of one device: at places
-where XLA still divides arrays among devices nothing is ordered."""
+comes after another value (`oriel_after`). All this is about the arrays of one device; regions.py
+has what lies between them, where XLA still divides arrays among devices."""
 
 import numpy as np
 from jax.interpreters import mlir
@@ -22,20 +22,6 @@ AFTER = "oriel_after"
 TAG, RANKS = "oriel.tag", "oriel.ranks"
 _CONFIG = "mhlo.backend_config"
 _ELEMENTS = ("f16", "bf16", "f32", "f64", "i1", "i8", "i16", "i32", "i64", "ui8", "ui32", "ui64")
-
-
-def order(module, table):
-    """`table`: the functions of the module; those that hold calls are called once."""
-    attributes = module.operation.attributes
-    one = (
-        "mhlo.num_partitions" in attributes
-        and ir.IntegerAttr(attributes["mhlo.num_partitions"]).value == 1
-    )
-    called = _Calls(table)
-    for operation in list(module.body.operations):
-        function = operation.operation
-        if function.name == "func.func" and text_of(function, "sym_name") == "main":
-            called.chain(function.regions[0].blocks[0], None, one)
 
 
 def text_of(operation, attribute):
@@ -60,7 +46,9 @@ def is_call(operation):
     return operation.name == "stablehlo.custom_call" and TAG in operation.attributes
 
 
-class _Calls:
+class Calls:
+    """`table`: the functions of the module; those that hold calls are called once."""
+
     def __init__(self, table):
         self._table = table
         self._holds = {}  # names of functions
@@ -69,7 +57,7 @@ class _Calls:
         name = ir.FlatSymbolRefAttr(operation.attributes["callee"]).value
         return name, self._table[name].operation.regions[0].blocks[0]
 
-    def _holders(self, block):
+    def holders(self, block):
         """The operations of a block that are calls or hold some, in their order."""
         found = []
         for operation in block.operations:
@@ -80,10 +68,10 @@ class _Calls:
                 name, body = self._body(operation)
                 if name not in self._holds:
                     self._holds[name] = False  # where it calls itself
-                    self._holds[name] = bool(self._holders(body))
+                    self._holds[name] = bool(self.holders(body))
                 if self._holds[name]:
                     found.append(operation)
-            elif any(self._holders(inner) for inner in blocks_of(operation)):
+            elif any(self.holders(inner) for inner in blocks_of(operation)):
                 found.append(operation)
         return found
 
@@ -91,32 +79,47 @@ class _Calls:
         """Puts the calls of a block in their order, after a value or None. Returns one that is
         there when the last has been made."""
         tags = {}  # a result of the last call with a tag, whose calls of one group have one block
-        for operation in self._holders(block):
+        for operation in self.holders(block):
             if is_call(operation) and (tag := text_of(operation, TAG)):
                 tags[tag] = _put(operation, tags.get(tag))
             elif is_call(operation):
                 before = _put(operation, before if local and is_effect(operation) else None)
             elif operation.name == "sdy.manual_computation":
                 inner = blocks_of(operation)[0]
-                self.chain(inner, None, all(map(is_effect, self._calls_in(inner))))
+                self.chain(inner, None, self.is_local(inner))
             else:
                 before = self._pass(operation, before, local)
         return before
 
+    def function(self, call):
+        """The function that is called, and its block."""
+        name, block = self._body(call)
+        return self._table[name].operation, block
+
+    def is_local(self, block):
+        """Whether XLA divides none of what the block has."""
+        return all(map(is_effect, self._calls_in(block)))
+
+    def hand_on_after(self, block, first):
+        """Puts the calls of a block after a value. Returns it, once they have been made."""
+        last = self.chain(block, first, True)
+        end = block.operations[len(block.operations) - 1].operation
+        return hand_on(first, last, ir.InsertionPoint(end))
+
     def _calls_in(self, block):
-        for operation in self._holders(block):
+        for operation in self.holders(block):
             if is_call(operation):
                 yield operation
             else:
-                for inner in self._blocks(operation):
+                for inner in self.blocks(operation):
                     yield from self._calls_in(inner)
 
-    def _blocks(self, operation):
+    def blocks(self, operation):
         return [self._body(operation)[1]] if operation.name == "func.call" else blocks_of(operation)
 
     def _pass(self, operation, before, local):
         """Through an operation that holds calls."""
-        blocks = self._blocks(operation)
+        blocks = self.blocks(operation)
         captures = operation.name in ("stablehlo.case", "stablehlo.if")
         enters = least(operation.operands, operation.name) if local and not captures else None
         leaves = least(operation.results, operation.name) if local else None

@@ -18,6 +18,7 @@ CASES = [
     "independent_calls",
     "independent_calls_in_a_jit",
     "independent_calls_in_a_loop",
+    "independent_regions",
     "other_lines",
     "kernel_ahead_and_lazy",
     "nested_twice",

@@ -211,6 +211,41 @@ def independent_calls_in_a_loop():
     independent(loop)
 
 
+def independent_regions():
+    """Each of the two calls is in a shard_map of its own, of one jitted function."""
+    mesh, x, total = operand(4)
+    rank, highest = oriel.rank(), np.arange(4) + 4 * (oriel.size() - 1)
+
+    def region(first, op):
+        def call(v):
+            v = jnp.sort(v, axis=1) if first == (rank == 0) else v
+            return oriel.all_reduce(v, "x", op=op) + 0 * v
+
+        return jax.shard_map(call, mesh=mesh, in_specs=P("x"), out_specs=P("x"), check_vma=False)
+
+    def looped(f):
+        return lambda v, k: lax.fori_loop(0, k, lambda _, w: 0 * w + f(v), v)
+
+    def chosen(f):
+        return lambda v, k: lax.cond(k > 0, f, lambda w: w, v)
+
+    wrappers = {
+        "plain": lambda f: lambda v, k: f(v),
+        "inner": lambda f: lambda v, k: jax.jit(f)(v),
+        "loop": looped,
+        "branch": chosen,
+    }
+    for name, wrap in wrappers.items():
+        parts = [wrap(region(True, "sum")), wrappers["inner"](region(False, "max"))]
+        for one, other in (parts, parts[::-1]):
+
+            def function(v, k, one=one, other=other):
+                return one(v, k) + other(v, k)
+
+            function.__name__ = name
+            equal(jax.jit(function)(x, 2), total + highest)
+
+
 def other_lines():
     """What is jitted is oriel's own function, or made of it, and each rank comes to it from
     another line: the place is that of the function."""
