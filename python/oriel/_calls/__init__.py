@@ -119,11 +119,11 @@ def operation(function):
     @functools.wraps(function)
     def call(*args, group=None, tag=None, effect=False, ordered=False, **keywords):
         if group is not None:
-            args, keywords = _put_group(function.__name__, own, group, args, keywords)
+            args, keywords = _put_group(_name_of(function, args), own, group, args, keywords)
         if _present.made is not None:  # a part of another operation
             return function(*args, **keywords)
         if tag is not None and not (isinstance(tag, str) and tag):
-            raise TypeError(f"oriel.{function.__name__}: tag must be a text, got {tag!r}")
+            raise TypeError(f"oriel.{_name_of(function, args)}: tag must be a text, got {tag!r}")
         with making(Made(place(function.__name__), tag, bool(effect), bool(ordered))):
             return function(*args, **keywords)
 
@@ -149,6 +149,11 @@ def message(name, group, tag, effect):
     tag = tag if group is None else f"{tag} in {group!r}"
     with making(Made(place(name), tag, bool(effect), sequence=True)):
         yield
+
+
+def _name_of(function, args):
+    """As messages have it: of a kernel, which is called by a method, the label."""
+    return function.__name__ if function.__name__ != "__call__" else args[0]._label
 
 
 def _put_group(name, signature, group, args, keywords):
