@@ -43,6 +43,8 @@ def all_gather(x, axis_name=None, axis=0, tiled=False, *, axis_index_groups=None
     if axes == ():
         return x
     to = to if _compat.checks_varying() else "varying"  # without types, as newer lax has it
+    if to != "varying":
+        _groups.check_undivided(f"all_gather to {to!r}", axes)
     leaves, tree = jax.tree.flatten(x)
     places = [_gathered_axis(leaf, axis, tiled) for leaf in leaves]
     results = [jnp.moveaxis(y, 0, i) for y, i in zip(_bind_gather(leaves, axes, to), places)]
@@ -56,8 +58,6 @@ def _check_to(to, axes):
         raise ValueError(f"oriel.all_gather: to must be one of {', '.join(_GATHERS)}; got {to!r}")
     if to != "varying" and _groups.over_ranks(axes):
         raise ValueError(f"oriel.all_gather: to={to!r} is a type over axes; name them")
-    if to != "varying":
-        _groups.check_undivided(f"all_gather to {to!r}", axes)
 
 
 def _gathered_axis(x, axis, tiled):

@@ -375,6 +375,21 @@ TYPES = {
 }
 
 
+def test_a_gather_without_types():
+    """Without check_vma `to` is nothing, as in newer lax."""
+
+    def gather(v, **more):
+        return oriel.all_gather(v, "x", axis_index_groups=EVEN, **more)
+
+    got = [
+        over(make_mesh(), lambda v, to=to: gather(v, to=to), P("x"), P("x"), check_vma=False)(
+            jnp.arange(8.0)
+        )
+        for to in ("varying", "reduced")
+    ]
+    assert_same(*got)
+
+
 @pytest.mark.parametrize("what", TYPES)
 def test_types_that_groups_have_not(what):
     for call in TYPES[what]:

@@ -122,7 +122,7 @@ def every_operation():
 
 
 def others():
-    """What is not linear, and what is no operation; a group in the place of axis_name."""
+    """What is not linear, and what is no operation; a group in the place of axis_name; a tree."""
     if not is_member():
         return
     parts = [np.array([3.0, r, 7.0]) for r in RANKS]
@@ -136,6 +136,11 @@ def others():
     equal(oriel.axis_index(group=GROUP), GROUP.index)
     equal(oriel.all_gather(oriel.axis_index(group=GROUP), GROUP), np.arange(N))
     equal(oriel.reduce_scatter(mine, group=GROUP, op="mean"), np.mean(parts, 0)[GROUP.index])
+    tree = {"a": mine, "b": [mine[:2], mine.astype(jnp.int32)]}
+    total = jax.jit(lambda t: oriel.all_reduce(t, group=GROUP, tag="tree"))(tree)
+    equal(total["a"], np.sum(parts, 0))
+    equal(total["b"][0], np.sum(parts, 0)[:2])
+    equal(total["b"][1], np.sum(parts, 0))
     kernel = several(np.dtype("float32"), "SUM").pass_on
     passed = jax.jit(lambda v: kernel(v, hops=1, group=GROUP)[0])(mine.astype(jnp.float32))
     equal(passed, parts[GROUP.index - 1])
