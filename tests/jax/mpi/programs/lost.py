@@ -1,15 +1,12 @@
-"""Messages that do not arrive: lost.py HOW. Rank 0 sends, rank 1 receives. HOW: shape (another one
+"""Messages that do not arrive, each in a world of its own. Rank 0 sends, rank 1 receives: shape (another one
 is received), late (rank 1 sends nothing), taken (rank 1 does not receive what rank 0 has left, and
 rank 0 hears of it in finalize), turns (rank 1 transposes one message by itself, rank 0 two)"""
-
-import sys
 
 import jax
 import jax.numpy as jnp
 import oriel
 from common import report
 
-HOW = sys.argv[1]
 LARGE = 1 << 20
 
 
@@ -40,13 +37,30 @@ def turns():
             jax.jit(jax.grad(lambda x: oriel.recv(x, 0).sum()))(x).block_until_ready()
 
 
-try:
-    oriel.init(distributed=False)
-    {"shape": shape, "late": late, "taken": taken, "turns": turns}[HOW]()
-    if HOW == "late" and oriel.rank() == 1:
-        while True:
-            oriel.check()
-    oriel.finalize()
-    report(text="")
-except Exception as error:
-    report(text=str(error))
+def until_told():
+    while True:
+        oriel.check()
+
+
+def text_of(how):
+    try:
+        oriel.init(distributed=False)
+        how()
+        if how is late and oriel.rank() == 1:
+            until_told()
+        oriel.finalize()
+        return ""
+    except Exception as error:
+        return str(error)
+
+
+def main():
+    for how in (shape, late, taken, turns):
+        report(how=how.__name__, text=text_of(how))
+        try:
+            oriel.finalize()
+        except oriel.OrielError:
+            pass  # it was told
+
+
+main()
