@@ -18,6 +18,9 @@ CALLS = {
     'scan(x, axis_name, "sum")': "scansum prefixsum cumsum",
     "ragged_all_to_all(operand, output, input_offsets, send_sizes, output_offsets, recv_sizes, "
     "axis_name=axis_name)": "raggedalltoall alltoallv alltoallw",
+    "send(x, dest)": "isend ssend bsend",
+    "recv(like, source)": "irecv receive",
+    "sendrecv(x, like, source, dest)": "sendrecvreplace sendreceive",
     "axis_index(axis_name)": "axisindex",
     "init()": "initialize initialise setup initprocessgroup",
     "finalize()": "finalise shutdown destroyprocessgroup",
