@@ -17,36 +17,35 @@ void oriel_walk_begin(oriel_walk *walk, const oriel_op *op, size_t at, size_t le
     walk->left = len;
     walk->next = 0;
     walk->len = walk->done = 0;
+    walk->one = op;
+    if (op->arrays == NULL)
+        return;
+    walk->one = &walk->copy;
+    walk->copy = *op;
+    walk->copy.arrays = NULL;
+    walk->copy.num_arrays = 0;
 }
 
+/* The caller walks no further than the arrays go. */
 static int walk_list(oriel_walk *walk)
 {
-    const oriel_op *all = walk->all;
-    size_t bytes;
+    const oriel_array *array = &walk->all->arrays[walk->next];
+    unsigned shift = oriel_dtype_shift(walk->all->dtype);
 
-    while (walk->left > 0) {
-        const oriel_array *array = &all->arrays[walk->next++];
-
-        bytes = array->count << oriel_dtype_shift(all->dtype);
-        if (walk->skip >= bytes) {
-            walk->skip -= bytes;
-            continue;
-        }
-        walk->copy = *all;
-        walk->copy.arrays = NULL;
-        walk->copy.num_arrays = 0;
-        walk->copy.send = array->send;
-        walk->copy.recv = array->recv;
-        walk->copy.count = array->count;
-        walk->one = &walk->copy;
-        walk->number = walk->next - 1;
-        walk->at = walk->skip;
-        walk->len = oriel_least(bytes - walk->skip, walk->left);
-        walk->skip = 0;
-        walk->left -= walk->len;
-        return 1;
-    }
-    return 0;
+    if (walk->left == 0)
+        return 0;
+    for (; walk->skip >= array->count << shift; array++)
+        walk->skip -= array->count << shift;
+    walk->copy.send = array->send;
+    walk->copy.recv = array->recv;
+    walk->copy.count = array->count;
+    walk->number = (int)(array - walk->all->arrays);
+    walk->next = walk->number + 1;
+    walk->at = walk->skip;
+    walk->len = oriel_least((array->count << shift) - walk->skip, walk->left);
+    walk->skip = 0;
+    walk->left -= walk->len;
+    return 1;
 }
 
 int oriel_walk_next(oriel_walk *walk)
@@ -54,7 +53,6 @@ int oriel_walk_next(oriel_walk *walk)
     walk->done += walk->len;
     if (walk->all->arrays != NULL)
         return walk_list(walk);
-    walk->one = walk->all;
     walk->number = 0;
     walk->at = walk->skip;
     walk->len = walk->left;
