@@ -43,7 +43,7 @@ def parse(arguments):
     parser.add_argument("--arrays", type=int, default=100)
     parser.add_argument("--bytes", type=int, default=4096, help="of each array")
     parser.add_argument("--repetitions", type=int, default=300)
-    parser.add_argument("--calls", type=int, default=5, help="of the longer program")
+    parser.add_argument("--calls", type=int, default=10, help="of the longer program")
     parser.add_argument("--strict", action="store_true", help="exit with 1 if a bar is missed")
     return parser.parse_args(arguments)
 
