@@ -47,6 +47,9 @@
 #ifndef STRANGER
 #define STRANGER 0      /* 1: something else may revoke the comm at any time */
 #endif
+#ifndef MESSAGE
+#define MESSAGE 0       /* 1: rank 0 sends to rank 1, and leaves as soon as it has arrived */
+#endif
 #ifndef COARSE
 #define COARSE 0        /* 1: what stands TOGETHER is one step, to save states */
 #endif
@@ -494,18 +497,21 @@ inline call_fail()
     fi
 }
 
-/* Agreement: whoever returns from an operation returns the same. Without a
- * fault all succeed; with a mismatch and no other fault all say so. */
+/* Agreement: whoever returns from an operation returns the same; a message may fail
+ * at its receiver alone. Without a fault all succeed; with a mismatch and no other
+ * fault all that fail say so, and nobody receives. */
 inline call_return()
 {
     d_step {
         assert(state == GOOD || state == FAILED);
         for (i : 0 .. N - 1) {
-            assert(g_result[op * N + i] == 0 || g_result[op * N + i] == state)
+            assert(g_result[op * N + i] == 0 || g_result[op * N + i] == state ||
+                   MESSAGE && i != me && (state == GOOD) == (me == 0))
         }
         assert(state == GOOD || FAULTS);
-        assert(state == FAILED || !MISMATCH);
-        assert(!MISMATCH || DEATHS || DEADLINES || STRANGER || why == WHY_MISMATCH);
+        assert(state == FAILED || !MISMATCH || MESSAGE && me == 0);
+        assert(!MISMATCH || DEATHS || DEADLINES || STRANGER || state == GOOD ||
+               why == WHY_MISMATCH);
         g_result[op * N + me] = state;
         round++;
         FORGET_CALL

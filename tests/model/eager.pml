@@ -1,5 +1,6 @@
 /* EAGER: payloads lie in the block before the arrival is counted; once all have
- * arrived every rank reduces for itself. Commit point: arrived == n. */
+ * arrived every rank reduces for itself. Commit point: arrived == n. The sender of a
+ * message needs nothing of the other, and leaves at once. */
 
 #define COMMITTED(w)      (cell[w].arrived == N)
 #define BLOCK_FIELDS      byte payload[N];
@@ -20,6 +21,7 @@ inline eager_wait()
 {
     do
     :: atomic { COMMITTED(way) -> state = GOOD; break }
+    :: atomic { MESSAGE && me == 0 && !cell[way].revoked -> state = GOOD; break }
     GIVING_UP
     od
 }
@@ -28,7 +30,7 @@ inline eager_reduce()
 {
     d_step {
         for (i : 0 .. N - 1) {
-            assert(MINE.payload[i] == op + 1)
+            assert(MINE.payload[i] == op + 1 || MESSAGE && (i != 0 || me == 0))
         }
         i = 0
     }

@@ -31,6 +31,15 @@ eager-mismatch-late      | eager  | -DMISMATCH=2 -DDEADLINES=1 -DN=3 -DROUNDS=1 
 eager-mismatch-death     | eager  | -DMISMATCH=1 -DDEATHS=1 |
 eager-revoked            | eager  | -DSTRANGER=1 |
 eager-revoked-late       | eager  | -DSTRANGER=1 -DDEADLINES=1 |
+message-reuse            | eager  | -DMESSAGE=1 |
+message-ahead            | eager  | -DMESSAGE=1 -DSAME_KEY=0 -DWAYS=2 -DBLOCKS=2 |
+message-two-open         | eager  | -DMESSAGE=1 -DCALLERS=2 -DROUNDS=1 -DWAYS=2 -DBLOCKS=2 |
+message-late             | eager  | -DMESSAGE=1 -DDEADLINES=1 -DABSENT=1 |
+message-late-ahead       | eager  | -DMESSAGE=1 -DDEADLINES=1 -DSAME_KEY=0 -DWAYS=2 -DBLOCKS=2 |
+message-death            | eager  | -DMESSAGE=1 -DDEATHS=1 |
+message-mismatch         | eager  | -DMESSAGE=1 -DMISMATCH=1 |
+message-mismatch-death   | eager  | -DMESSAGE=1 -DMISMATCH=1 -DDEATHS=1 |
+message-revoked          | eager  | -DMESSAGE=1 -DSTRANGER=1 |
 staged-reuse             | staged | |
 staged-reuse-two-slots   | staged | -DK=3 -DD=2 |
 staged-three             | staged | -DN=3 -DK=3 -DD=2 -DCOARSE=1 |
@@ -171,6 +180,18 @@ FREE_UNDER_LOCK         | -DCALLERS=2 -DWAYS=2 -DCOARSE=1 | payload
 ENTER_UNDER_LOCK        | | freed
 PAYLOAD_BEFORE_ARRIVE   | | payload
 READ_BEFORE_LEAVE       | | payload
+ROWS
+    mutants message eager ' -DMESSAGE=1' <<'ROWS'
+JOIN_CHECKS_OWN_MARK    | | payload
+MISMATCH_REVOKES        | -DMISMATCH=1 | mismatch
+FAILURE_ABORTS_COMM     | -DDEADLINES=1 | payload
+WAIT_POLLS_ABORT        | -DDEATHS=1 | return
+LEFT_IS_ONE_STEP        | | freed
+ENTER_UNDER_LOCK        | | freed
+PAYLOAD_BEFORE_ARRIVE   | | payload
+READ_BEFORE_LEAVE       | | payload
+ARRIVE_CHECKS_REVOKED   | -DDEADLINES=1 | agreement
+REVOKE_CHECKS_COMMIT    | -DDEADLINES=1 | agreement
 ROWS
     mutants staged <<'ROWS'
 REVOKE_CHECKS_COMMIT    | -DDEADLINES=1 | agreement
