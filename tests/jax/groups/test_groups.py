@@ -14,6 +14,7 @@ FAILING = ["differ", "elsewhere", "killed"]
 CASES = [
     "every_operation",
     "others",
+    "composed",
     "keywords",
     "crossing",
     "all_ranks",

@@ -13,6 +13,8 @@ import numpy as np
 import oriel
 from common import report
 from kernels import several
+from oriel import _calls
+from oriel._collectives import rooted as _rooted
 
 RANKS = [3, 0, 2]
 GROUP = oriel.group(RANKS)  # before there is a world
@@ -144,6 +146,27 @@ def others():
     kernel = several(np.dtype("float32"), "SUM").pass_on
     passed = jax.jit(lambda v: kernel(v, hops=1, group=GROUP)[0])(mine.astype(jnp.float32))
     equal(passed, parts[GROUP.index - 1])
+
+
+def composed():
+    """The rooted operations as GPUs have them."""
+    if not is_member():
+        return
+    rng, me, table = np.random.default_rng(2), GROUP.index, linear_cases()
+    for name, more in (
+        ("gather", (2,)),
+        ("scatter", (2,)),
+        ("reduce", ("sum", 1)),
+        ("scan", ("sum", False)),
+    ):
+        _, oracle, shapes = table[name]
+        x = adjoint.draw(rng, list(map(np.zeros, shapes)))
+
+        def call(v, name=name, more=more):
+            with _calls.making(_calls.Made(f"{name} composed")):
+                return getattr(_rooted, f"compose_{name}")(v, GROUP, *more)
+
+        equal(jax.jit(call)(x[me]), oracle(x)[me])
 
 
 def keywords():
