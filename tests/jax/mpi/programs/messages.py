@@ -33,7 +33,7 @@ def check_both_send_first(count):
         late = oriel.recv(x, other, tag="twice")
         return oriel.recv(x, other), late, oriel.recv(jax.ShapeDtypeStruct(x.shape, x.dtype), other)
 
-    for function in (exchange, jax.jit(exchange)):
+    for function in (exchange, jax.jit(exchange)) if count == 1 else (jax.jit(exchange),):
         for _ in range(2):
             for got, factor in zip(function(jnp.asarray(mine)), (1, 2, 3)):
                 near(got, factor * theirs)

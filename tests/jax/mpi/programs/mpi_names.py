@@ -68,29 +68,42 @@ def cases(rank, n, root):
     }
 
 
+MAPPED = "allreduce", "bcast", "reduce", "scan", "sendrecv"
+
+
 def check_values(rank, n):
-    """By hand and in jit; vmap over a dimension that stays where it is."""
-    for root in {0, n - 1}:
-        for name, (function, given, wanted) in cases(rank, n, root).items():
-            given = jnp.asarray(given)
-            near(function(given), wanted)
-            near(jax.jit(function)(given), wanted)
-            if name in ("allreduce", "bcast", "reduce", "scan", "sendrecv"):
-                near(jax.jit(jax.vmap(function, in_axes=1, out_axes=1))(given), wanted)
+    """By hand; all in one program; and vmap over a dimension that stays where it is."""
+    for function, given, wanted in cases(rank, n, n - 1).values():
+        near(function(jnp.asarray(given)), wanted)
+    table = cases(rank, n, 0)
+
+    @jax.jit
+    def at_once(given):
+        results = {name: function(given[name]) for name, (function, *_) in table.items()}
+        for name in MAPPED:
+            mapped = jax.vmap(table[name][0], in_axes=1, out_axes=1)
+            results[f"{name} mapped"] = mapped(given[name])
+        return results
+
+    results = at_once({name: jnp.asarray(given) for name, (_, given, _) in table.items()})
+    for name, got in results.items():
+        near(got, table[name.removesuffix(" mapped")][2])
 
 
 def check_reductions(rank, n):
     """Of integers; and rank constants that are Python's."""
     draw = np.random.default_rng(3).integers(0, 4, size=(n, 7))
+    results = jax.jit(
+        lambda x: {
+            op: (mpi.allreduce(x, op), mpi.scan(x, op), mpi.reduce(x, op, 0)) for op in REDUCTIONS
+        }
+    )(jnp.asarray(draw[rank]))
     for op, combine in REDUCTIONS.items():
-        total = combine.reduce(draw, dtype=bool if op.startswith("L") else None)
-        prefix = combine.accumulate(draw.astype(bool) if op.startswith("L") else draw)
-        x = jnp.asarray(draw[rank])
-        got = jax.jit(lambda x, op=op: (mpi.allreduce(x, op), mpi.scan(x, op)))(x)
-        near(got[0], total)
-        near(got[1], prefix[rank])
-        got = mpi.reduce(x, op, 0)
-        near(got, total if rank == 0 else draw[rank])
+        given = draw.astype(bool) if op.startswith("L") else draw
+        total = combine.reduce(given)
+        near(results[op][0], total)
+        near(results[op][1], combine.accumulate(given)[rank])
+        near(results[op][2], total if rank == 0 else draw[rank])
     near(mpi.allreduce(rank, mpi.SUM), sum(range(n)))
     near(jax.jit(lambda: mpi.allgather(rank + 0.5))(), np.arange(n) + 0.5)
     assert mpi.allreduce(rank == 0, mpi.LOR).dtype == bool
@@ -106,11 +119,18 @@ def check_derivatives(rank, n):
     def back(y):
         return jax.linear_transpose(total, x)(y)[0]
 
-    for wrapped in (lambda f: f, jax.jit):
-        near(wrapped(jax.grad(lambda x: (total(x**2) * w).sum()))(x), 2 * x * w)
-        near(wrapped(back)(w), w)
-        near(wrapped(lambda w: jax.linear_transpose(back, x)(w)[0])(x), table(n).sum(0))
-        near(wrapped(lambda x: jax.jvp(total, (x,), (2 * x,))[1])(x), 2 * table(n).sum(0))
+    @jax.jit
+    def derive(x, w):
+        return (
+            jax.grad(lambda x: (total(x**2) * w).sum())(x),
+            back(w),
+            jax.linear_transpose(back, x)(x)[0],
+            jax.jvp(total, (x,), (2 * x,))[1],
+        )
+
+    wanted = 2 * x * w, w, table(n).sum(0), 2 * table(n).sum(0)
+    for got, right in zip(derive(x, w), wanted):
+        near(got, right)
     near(jax.grad(lambda v: total(v) + 3 * total(v))(2.0), 4.0)
 
     def round_ring(x):
