@@ -1,10 +1,13 @@
 """Trees between processes: all cases, and at last one in which ranks differ."""
 
+import ctypes
+
 import jax
 import numpy as np
 import oriel
 from common import local_parts, make_mesh, report, sharded, spread
 from jax.sharding import PartitionSpec as P
+from oriel import _lib
 
 LENGTHS = [1 + 997 * i % 1024 for i in range(100)]
 
@@ -96,7 +99,35 @@ def differ_over_axes():
     return told(sharded(mesh, lambda t: oriel.all_reduce(t, "x")), whole)
 
 
+def refused():
+    """Calls made by hand: src/ffi/ffi.h says how."""
+    attributes = {
+        "version": ctypes.c_int64.in_dll(_lib.load(), "oriel_ffi_version").value,
+        "kind": 1,
+        "group_size": oriel.size(),
+        "name": 1,
+        "program": 1,
+        "world": oriel.size(),
+    }
+    numbers = {name: np.int64(value) for name, value in attributes.items()}
+    ranks = np.arange(oriel.size())
+    for operands, results, sentence in [
+        (
+            [np.ones(3, np.float32), np.ones(3, np.int32)],
+            2,
+            "operand 0 has dtype f32, and operand 1 s32",
+        ),
+        ([np.ones(3, np.float32), np.ones(3, np.float32)], 1, "2 operands and 1 results"),
+        ([np.ones(3, np.float32)], 2, "1 operands and 2 results"),
+    ]:
+        kinds = [jax.ShapeDtypeStruct((3,), x.dtype) for x in (operands * 2)[:results]]
+        call = jax.ffi.ffi_call("oriel_all_reduce", kinds, has_side_effect=True)
+        said = told(jax.jit(lambda xs: call(*xs, groups=ranks, **numbers)), operands)
+        assert said is not None and sentence in said, said
+
+
 oriel.init()
+refused()
 for case in (over_the_world, over_axes, tags, transposed_with_zeros):
     case()
 report(differs=differ())
