@@ -293,6 +293,13 @@ def suite_examples(session):
         *run_heat(session),
         run_python(
             session,
+            "13_ring",
+            "ring.py",
+            processes=3,
+            lines=[rf"\[proc {i}/3\] total=3\.0 slope={6 * i}\.0" for i in range(3)],
+        ),
+        run_python(
+            session,
             "03_sharded_optimizer",
             "03_*/train.py",
             20,
