@@ -3,6 +3,7 @@
 import atexit
 import ctypes
 import dataclasses
+import functools
 import numbers
 import os
 import sys
@@ -122,6 +123,7 @@ def _begin(place, asked):
     """Called with the lock held."""
     global _world, _last_shape, _broken
 
+    _register_end()
     gathering = None
     if place.starts_distributed:
         gathering = _meet.start_distributed(place, _START)
@@ -280,8 +282,11 @@ def _check_works(world):
         )
 
 
+_PLATFORMS = (None, "cpu", "cuda")
+
+
 def _check_platform(platform):
-    if platform not in (None, "cpu", "cuda"):
+    if platform not in _PLATFORMS:
         raise OrielError(f"platform must be 'cpu' or 'cuda', got {platform!r}", Status.INVALID)
 
 
@@ -312,10 +317,11 @@ def _choose_backend(platform):
 def _prepare(place, platform, timeout):
     """JAX's part, on this process alone. What fails here fails on all."""
     try:
+        # Where JAX spans the processes they wait in it for the devices of all: so that comes first.
+        backend = _choose_backend(platform if platform in _PLATFORMS else None)
+        devices = _find_devices(backend)
         _check_platform(platform)
         _check_timeout(timeout)
-        backend = _choose_backend(platform)
-        devices = _find_devices(backend)
         if backend == "cpu" and (shortage := _threads.shortage(len(devices))):
             raise OrielError(shortage, Status.INVALID)
         _register(backend)
@@ -438,10 +444,13 @@ def _register(backend):
     if backend == "cpu":
         after = capsule(lib.oriel_ffi_after)
         jax.ffi.register_ffi_target(_order.AFTER, after, platform=platform)
-    if not _registered:
-        # JAX registered its handler when it was imported, so this one runs before.
-        atexit.register(_leave_at_exit)
     _registered.add(backend)
+
+
+@functools.cache
+def _register_end():
+    """Once. JAX registered its handler when it was imported, so this one runs before."""
+    atexit.register(_leave_at_exit)
 
 
 def _leave_at_exit():

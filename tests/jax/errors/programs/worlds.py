@@ -3,9 +3,9 @@
 MODE: global (jax.distributed) or local. HOW: early (process 1 makes one call less), platform
 (process 1 asks for devices that it has not), dies (process 1 kills itself in init), kept (a second
 init of a failed world), init (waits there), thread (waits there in another thread), finalize
-(process 0 waits there), compile (renewals compile nothing), timeout (process 1 gives init a wrong
-one), flight (finalize while programs that nobody has looked at have yet to begin), alone (those of
-process 0, which the others never run)"""
+(process 0 waits there), compile (renewals compile nothing), timeout and name (process 1 gives init
+a wrong one, and does not come again), flight (finalize while programs that nobody has looked at
+have yet to begin), alone (those of process 0, which the others never run)"""
 
 import os
 import signal
@@ -79,12 +79,9 @@ def platform():
     report(ok=True)
 
 
-def timeout():
-    me = int(os.environ["ORIEL_PROCESS_ID"])
-    assert not attempt(init, timeout=-1 if me == 1 else 60)
-    init()
-    check(make_step())
-    report(ok=True)
+def argument(name, value):
+    wrong = {name: value} if int(os.environ["ORIEL_PROCESS_ID"]) == 1 else {}
+    assert not attempt(init, **wrong)
 
 
 @jax.jit
@@ -178,7 +175,8 @@ def compile():
 {
     "early": early,
     "platform": platform,
-    "timeout": timeout,
+    "timeout": lambda: argument("timeout", -1),
+    "name": lambda: argument("platform", "abacus"),
     "flight": flight,
     "alone": alone,
     "dies": dies,
