@@ -156,7 +156,7 @@ void oriel_comm_abort_different(oriel_comm *comm, const oriel_asked *a, const or
         oriel_comm_abort(comm, ORIEL_ERR_MISMATCH, b->rank, process,
                          "ranks %d and %d both asked for %s, rank %d in execution %u of the "
                          "program, rank %d in execution %u: a loop or branch around the call went "
-                         "another way on one of them",
+                         "another way on one of them, or several threads launch the function",
                          a->rank, b->rank, a->what, a->rank, a->execution, b->rank, b->execution);
     else
         oriel_comm_abort(comm, ORIEL_ERR_MISMATCH, b->rank, process,
