@@ -115,6 +115,8 @@ def play(seed, number, processes, interrupt):
 def main():
     seed, rounds, number = map(int, sys.argv[1:])
     processes = int(os.environ["ORIEL_NUM_PROCESSES"])
+    # JAX imports parts of itself when it first needs them, and is of no use after a Ctrl-C there.
+    jax.block_until_ready(jax.jit(lambda v: v + 1)(jnp.full(3, 1, jnp.float32)))
     interrupt = Interrupt()
     while number < rounds:
         number = play(seed, number, processes, interrupt) + 1
