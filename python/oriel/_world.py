@@ -333,19 +333,11 @@ def _prepare(place, platform, timeout):
 
 def _attach(comm, ordinals):
     """The last that can fail, and by then others may think that all is well: so all meet."""
-    try:
-        _lib.call(
-            "oriel_ffi_attach", comm, (ctypes.c_int * len(ordinals))(*ordinals), len(ordinals)
-        )
-        _wait.run(lambda: _lib.call("oriel_comm_barrier", comm))
-    except BaseException as error:
-        _detach(0.0)
-        _meet.quit_comm(comm, _wait.sentence_of(error))
-        raise
+    _lib.call("oriel_ffi_attach", comm, (ctypes.c_int * len(ordinals))(*ordinals), len(ordinals))
+    _wait.run(lambda: _lib.call("oriel_comm_barrier", comm))
 
 
 def _join(place, backend, asked, timeout, gathering):
-    lib = _lib.load()
     devices = jax.local_devices(backend=backend)
     gpus = None
     if backend == "cuda":
@@ -353,6 +345,17 @@ def _join(place, backend, asked, timeout, gathering):
         gpus = [device.local_hardware_id for device in devices]
     look = gathering.look if gathering else None
     comm = _meet.create_comm(place, len(devices), _JOB, timeout or 0.0, gpus, look)
+    try:
+        return _make_world(comm, place, backend, asked, gpus)
+    except BaseException as error:  # Ctrl-C may come when the others think that all is well
+        _detach(0.0)
+        _meet.quit_comm(comm, _wait.sentence_of(error))
+        raise
+
+
+def _make_world(comm, place, backend, asked, gpus):
+    lib = _lib.load()
+    devices = jax.local_devices(backend=backend)
     lib.oriel_spread_begin(comm)  # that was in another thread
     size, first = lib.oriel_comm_size(comm), lib.oriel_comm_first_rank(comm)
     if place.distributed:

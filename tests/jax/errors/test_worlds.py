@@ -190,6 +190,15 @@ def test_interrupted_in_init(mode, job_name, p):
         assert others["text"] == f"process {p}: interrupted (Ctrl-C)"
 
 
+def test_interrupted_at_the_end_of_init():
+    """The others have a world by then, and hear that it lacks one; all go on in the next."""
+    status, output, reports = run("unmade", "local", 3)
+    assert status == 0 and all(said[-1] == {"ok": True} for said in reports.values()), output
+    for p in (0, 2):
+        assert reports[p][0]["at"] - reports[1][0]["at"] < TOLD_WITHIN * job.slowness()
+        assert "interrupted (Ctrl-C)" in reports[p][0]["text"]
+
+
 def test_interrupted_beside_init():
     """Ctrl-C is the main thread's: when that ends, so does init in another."""
     with Store("oriel/0/hello/1") as store:

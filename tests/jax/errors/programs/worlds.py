@@ -5,7 +5,8 @@ MODE: global (jax.distributed) or local. HOW: early (process 1 makes one call le
 init of a failed world), init (waits there), thread (waits there in another thread), finalize
 (process 0 waits there), compile (renewals compile nothing), timeout and name (process 1 gives init
 a wrong one, and does not come again), flight (finalize while programs that nobody has looked at
-have yet to begin), alone (those of process 0, which the others never run)"""
+have yet to begin), alone (those of process 0,
+which the others never run), unmade (process 1 is interrupted when the others have their world)"""
 
 import os
 import signal
@@ -117,6 +118,24 @@ def dies():
     assert not attempt(init)
 
 
+def unmade():
+    if int(os.environ["ORIEL_PROCESS_ID"]) == 1:
+
+        def interrupted(**_):
+            raise KeyboardInterrupt
+
+        made, _world.World = _world.World, interrupted
+        assert not attempt(init)
+        _world.World = made
+    else:
+        init()
+        assert not attempt(check, make_step())
+        oriel.finalize()
+    init()
+    check(make_step())
+    report(ok=True)
+
+
 def kept():
     init()
     if oriel.process_id() == 1:
@@ -180,6 +199,7 @@ def compile():
     "flight": flight,
     "alone": alone,
     "dies": dies,
+    "unmade": unmade,
     "kept": kept,
     "init": wait_in_init,
     "thread": wait_in_thread,
