@@ -5,8 +5,8 @@ MODE: global (jax.distributed) or local. HOW: early (process 1 makes one call le
 init of a failed world), init (waits there), thread (waits there in another thread), finalize
 (process 0 waits there), compile (renewals compile nothing), timeout and name (process 1 gives init
 a wrong one, and does not come again), flight (finalize while programs that nobody has looked at
-have yet to begin), alone (those of process 0,
-which the others never run), unmade (process 1 is interrupted when the others have their world)"""
+have yet to begin), alone (those of process 0, which the others never run), unmade (process 1 is
+interrupted when the others have their world)"""
 
 import os
 import signal
