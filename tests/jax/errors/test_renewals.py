@@ -56,7 +56,7 @@ class Job:
 def blamed(number):
     """Those who may be named: the one of the round, or of those beside it, where one is a world
     behind."""
-    plans = [plan(SEED, n, PROCESSES) for n in (number - 1, number, number + 1)]
+    plans = [plan(SEED, n, PROCESSES, ROUNDS) for n in (number - 1, number, number + 1)]
     return {victim for kind, victim, *_ in plans if kind != "good"}
 
 

@@ -23,10 +23,13 @@ TRIES = 4  # to find a world
 KINDS = ("raise", "platform", "kill", "interrupt", "good")
 
 
-def plan(seed, number, processes):
-    """What happens in a round, to which process, before which call, and after how many seconds."""
+def plan(seed, number, processes, rounds):
+    """What happens in a round, to which process, before which call, and after how many seconds.
+    Nothing in the last one: a process that is interrupted there has come to its end, and the
+    others would wait for it in vain."""
     draw = random.Random(f"{seed} {number}")
-    return draw.choice(KINDS), draw.randrange(processes), draw.randrange(CALLS), draw.random() / 5
+    kind = draw.choice(KINDS) if number < rounds - 1 else "good"
+    return kind, draw.randrange(processes), draw.randrange(CALLS), draw.random() / 5
 
 
 def say(number, kind, victim, error):
@@ -93,15 +96,15 @@ class Interrupt:
         threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGINT)).start()
 
 
-def play(seed, number, processes, interrupt):
+def play(seed, number, processes, rounds, interrupt):
     """A round; the number that it had."""
     me = int(os.environ["ORIEL_PROCESS_ID"])
-    kind, victim, at, after = plan(seed, number, processes)
+    kind, victim, at, after = plan(seed, number, processes, rounds)
     try:
         if (kind, victim) == ("interrupt", me):
             interrupt.come_after(after)
         number = find_world(number, kind, victim)
-        kind, victim, at, _ = plan(seed, number, processes)
+        kind, victim, at, _ = plan(seed, number, processes, rounds)
         call(number, kind, victim, at)
         end_world()
         interrupt.armed = False
@@ -119,7 +122,7 @@ def main():
     jax.block_until_ready(jax.jit(lambda v: v + 1)(jnp.full(3, 1, jnp.float32)))
     interrupt = Interrupt()
     while number < rounds:
-        number = play(seed, number, processes, interrupt) + 1
+        number = play(seed, number, processes, rounds, interrupt) + 1
     report(ended=number)
 
 
