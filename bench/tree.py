@@ -128,13 +128,14 @@ def main(arguments):
     options = parse(arguments)
     jax.config.update("jax_num_cpu_devices", 1)
     oriel.init()
+    platform = "CUDA" if jax.devices()[0].platform == "gpu" else "cpu"
     mesh = Mesh(np.array(jax.devices()), (AXIS,))
     count = options.bytes // 4
     tree = [place(mesh, count) for _ in range(options.arrays)]
     flat = [place(mesh, options.arrays * count)]
     operands = {layout: flat if "flat" in layout else tree for layout in LAYOUTS}
     handler = ctypes.cast(_lib.load().oriel_ffi_empty, ctypes.c_void_p)
-    jax.ffi.register_ffi_target("oriel_empty", jax.ffi.pycapsule(handler), platform="cpu")
+    jax.ffi.register_ffi_target("oriel_empty", jax.ffi.pycapsule(handler), platform=platform)
     missed = 0
     for calls in (options.calls, 1):
         programs = {layout: program(mesh, layout, calls) for layout in LAYOUTS}

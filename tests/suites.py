@@ -429,9 +429,19 @@ def asan_part(session, name, files, waiting):
     return [Part(f"{name}_asan", files + (waiting if session.soak else []), "asan", ASAN)]
 
 
+# With full counts a suite of its own: it takes longer than all others together.
+RANDOM_PROGRAMS = TESTS / "jax" / "identity" / "test_programs.py"
+
+
 def suite_jax(session):
     waiting, others = split_files(TESTS / "jax", PROCESS_TESTS)
+    if session.soak:
+        waiting.remove(RANDOM_PROGRAMS)
     return run_lanes(session, [Part("jax", others)], [Part("jax", waiting)])
+
+
+def suite_identity(session):
+    return run_lanes(session, [Part("identity", [RANDOM_PROGRAMS])])
 
 
 # ---- the wheel -----------------------------------------------------------------
@@ -569,4 +579,5 @@ SOAK_SUITES = [
     suite_multi,
     suite_fault,
     suite_jax,
+    suite_identity,
 ]

@@ -263,6 +263,9 @@ jax_part() {
     XLA_FLAGS=--xla_gpu_graph_min_graph_size=1 LIMIT=280 jax jax_calls_2 2 jax_calls.py 50
     jax jax_calls_3 3 jax_calls.py 5
     jax jax_calls_differ_2 2 jax_calls.py differ
+    jax jax_groups_2 2 jax_groups.py
+    jax jax_groups_4 4 jax_groups.py
+    XLA_FLAGS=--xla_gpu_graph_min_graph_size=1 jax jax_groups_graphs_3 3 jax_groups.py
     jax jax_calls_ahead_2 2 jax_calls.py ahead
     jax jax_calls_extra_2 2 jax_calls.py extra
     jax jax_fail_2 2 jax_fail.py
@@ -306,6 +309,7 @@ nccl_jax_part() {
     jax_nccl nccl_jax_ops_2 2 jax_ops.py
     jax_nccl nccl_jax_kernel_2 2 jax_kernel.py right
     jax_nccl nccl_jax_replay_2 2 jax_replay.py 40
+    jax_nccl nccl_jax_groups_3 3 jax_groups.py
     export NCCL_ALGO=allreduce:ring # see nccl_ring
     jax_nccl nccl_jax_vias_2 2 jax_vias.py
     XLA_FLAGS=--xla_gpu_graph_min_graph_size=1 jax_nccl nccl_jax_vias_graphs_2 2 jax_vias.py
@@ -372,6 +376,9 @@ jax_bench_part() {
     ORIEL_FABRIC=nccl jax_nccl bench_jax_nccl_2 2 jax_bench.py 20 65536 nccl
     ORIEL_NCCL_COMM=xla jax_nccl bench_jax_borrowed_2 2 jax_bench.py 20 65536 xla
     borrow_costs
+    folder=../../bench
+    jax_nccl bench_jax_tree_2 2 tree.py
+    folder=bench
     jax bench_jax_kernel_2 2 jax_kernel_bench.py
     folder=jax
     jax bench_jax_fused_2 2 jax_fused.py

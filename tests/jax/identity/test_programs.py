@@ -1,6 +1,9 @@
 """Random programs, compiled in random orders on each process: right, or the sentence that names
 what differs. The seed of a failure makes the same program again (programs/random_programs.py)."""
 
+import os
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 from identity_support import both_sides, check_soon, run_program
 from support import SOAK
@@ -9,7 +12,7 @@ pytestmark = pytest.mark.timeout(7200 if SOAK else 300)
 
 # Functions drawn for a seed, and calls of them. Compiling is what takes time: a process compiles
 # what it calls, one of three shapes of one of the functions, about once. With 12 calls the 2,000
-# seeds of a soak take two cores about two hours, with 60 they would take ten.
+# seeds of a soak take two cores about two hours, with 60 they would take ten; more cores take more seeds at a time.
 SIZE = (10, 12) if SOAK else (3, 4)
 # (processes, devices of each): seeds. 2,000 in a soak.
 SEEDS = {
@@ -23,6 +26,18 @@ DIFFERENT = {2: 300, 3: 300, 4: 200} if SOAK else {2: 8, 3: 5}
 
 
 def run_seeds(first, count, processes, devices=1, mode="same", **env):
+    """What each process reported. As many jobs side by side as there are cores for."""
+    jobs = max(1, len(os.sched_getaffinity(0)) // processes) if SOAK else 1
+    share = -(-count // jobs)
+    parts = [
+        (seed, min(share, first + count - seed)) for seed in range(first, first + count, share)
+    ]
+    with ThreadPoolExecutor(jobs) as pool:
+        jobs = list(pool.map(lambda part: run_job(*part, processes, devices, mode, **env), parts))
+    return [[entry for job in jobs for entry in job[i]] for i in range(processes)]
+
+
+def run_job(first, count, processes, devices, mode, **env):
     status, output, reports = run_program(
         "random_programs.py",
         first,
