@@ -16,14 +16,20 @@ class _Call:
 
     def __init__(self, function):
         self._function = function
+        self._begun = threading.Lock()
         self._ended = threading.Event()
         self._result = self._error = None
-        try:
-            threading.Thread(target=self._run, name="oriel-wait", daemon=True).start()
-        except RuntimeError:  # Python is about to exit and starts no threads
-            self._run()
 
-    def _run(self):
+    def start(self):
+        try:
+            threading.Thread(target=self.run, name="oriel-wait", daemon=True).start()
+        except RuntimeError:  # Python is about to exit and starts no threads
+            self.run()
+
+    def run(self):
+        """In the thread that comes first: what interrupts `start` may leave it without one."""
+        if not self._begun.acquire(blocking=False):
+            return
         try:
             self._result = self._function()
         except BaseException as error:
@@ -48,6 +54,7 @@ def run(function, *, look=None, give_up=None, undo=None, leave=False):
     the call all the same. `leave`: the function cannot be ended, and is left behind."""
     call = _Call(function)
     try:
+        call.start()
         while not call.wait(_LOOK):
             if not threading.main_thread().is_alive():
                 raise KeyboardInterrupt
@@ -65,9 +72,12 @@ def _end(call, error, give_up, undo, leave):
     try:
         if give_up is not None:
             give_up()
-        while not leave and not _wait_patiently(call):
+        if leave:
+            return
+        call.run()
+        while not _wait_patiently(call):
             pass
-        if undo is not None and not leave:
+        if undo is not None:
             undo(call.result())
     except Exception:
         pass  # what ended the call is already on its way
