@@ -132,6 +132,31 @@ def test_vmap():
         np.testing.assert_array_equal(got[:, :, i], cases.ragged_by_numpy(**entry))
 
 
+@pytest.mark.parametrize("entries", [1, 3])
+def test_narrow_indices_reach_all_rows(entries):
+    """Those of all entries that vmap joins, and the end of the last slice."""
+    n, rows = 8, 16  # of devices; of a slice
+    first = np.broadcast_to(np.arange(n, dtype=np.int8) * rows, (n, n))
+    sizes = np.full((n, n), rows, np.int8)
+    operand = np.arange(1.0, 1 + n * entries * n * rows).reshape(n, entries, n * rows)
+
+    def inner(x, into, *indices):
+        own = [index[0] for index in indices]
+        mapped = jax.vmap(lambda v, w: oriel.ragged_all_to_all(v, w, *own, axis_name="x"))
+        return mapped(x[0], into[0])[None]
+
+    def loss(x, into):
+        y = over(make_mesh(), inner, (P("x"),) * 6, P("x"))(x, into, first, sizes, first.T, sizes)
+        return (y * y).sum() / 2, y
+
+    step = jax.jit(jax.value_and_grad(loss, (0, 1), has_aux=True))
+    (_, got), (by_operand, by_output) = step(operand, np.ones_like(operand))
+    blocks = operand.reshape(n, entries, n, rows)
+    np.testing.assert_array_equal(got, blocks.transpose(2, 1, 0, 3).reshape(operand.shape))
+    np.testing.assert_array_equal(by_operand, operand)
+    np.testing.assert_array_equal(by_output, np.zeros_like(operand))
+
+
 def test_vmap_of_the_axis_is_refused():
     a = cases.draw_ragged(np.random.default_rng(1), 8, 1, 4)
     with pytest.raises(NotImplementedError, match="over an axis of vmap"):

@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jax.extend.mlir.dialects import stablehlo
 from jax.interpreters import ad, mlir
 
@@ -44,7 +45,7 @@ def ragged_all_to_all(
     indices = input_offsets, send_sizes, output_offsets, recv_sizes
     _check_arrays(operand, output, indices, 1 if axes == () else size_of(axes))
     rows = map(_dtypes.data_of, (operand, output))
-    return _dtypes.like(output, _bind(*rows, *indices, axes=axes))
+    return _dtypes.like(output, _bind(*rows, *map(_widen, indices), axes=axes))
 
 
 def _check_arrays(operand, output, indices, size):
@@ -75,6 +76,12 @@ def _check_arrays(operand, output, indices, size):
                 f"oriel.{name}: {what} has shape {array.shape}, input_offsets has "
                 f"{jax.typeof(indices[0]).shape}"
             )
+
+
+def _widen(index):
+    """Of few bits it would not reach the rows of other entries of vmap, nor the end of the last."""
+    narrow = jnp.iinfo(jax.typeof(index).dtype).bits < 32
+    return lax.convert_element_type(index, jnp.int32) if narrow else index
 
 
 def _all_varying(*arrays, axes):
