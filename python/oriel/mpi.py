@@ -80,7 +80,7 @@ def allreduce(x, op, *, comm=None, token=_NONE):
     ranks know. oriel.all_reduce has lax's rule, by which each rank's result is a value of its own.
     """
     with _making("allreduce", comm, token) as group:
-        x = jnp.asarray(x)
+        x = _primitive.check_array("mpi.allreduce", jnp.asarray(x))
         if _name_of("allreduce", op) == SUM and x.dtype != bool:
             return _sum_of(x, group)
         return _reduced("allreduce", x, op, lambda x, op: _reduce_all(x, group, op))
@@ -196,7 +196,7 @@ def _making(name, comm, token, tag=None):
         )
     if not _world.is_initialized():
         _world.init(distributed=False)
-    group = _group_of(name, comm)
+    group = _primitive.find_axes(f"mpi.{name}", _group_of(name, comm))
     sequence = _SEQUENCE if tag is None else _tag_of(name, tag, group)
     with _calls.making(_calls.Made(_calls.place(f"mpi.{name}"), sequence, sequence=True)):
         yield group

@@ -7,6 +7,8 @@ import numpy as np
 import oriel
 import oriel.mpi as mpi
 from common import report
+from jax.sharding import Mesh
+from jax.sharding import PartitionSpec as P
 
 SHAPE = 2, 3
 
@@ -197,6 +199,18 @@ def check_errors(rank, n):
     refused(lambda: mpi.allreduce(x, "mean"), ValueError, "op must be one of SUM, PROD")
     refused(lambda: mpi.allreduce(x, mpi.BAND), TypeError, "BAND takes integers and booleans")
     refused(lambda: mpi.allreduce(x, mpi.SUM, token=None), RuntimeError, "leave token= out")
+    other = oriel.group([(rank + 1) % n])
+    inside = jax.shard_map(
+        lambda v: mpi.allreduce(v, mpi.SUM),
+        mesh=Mesh(jax.devices(), "x"),
+        in_specs=P(),
+        out_specs=P(),
+    )
+    refused(lambda: mpi.allreduce(x, mpi.SUM, comm=other), ValueError, "only its members make")
+    refused(
+        lambda: inside(x), ValueError, "mpi.allreduce without axis_name is over the whole world"
+    )
+    refused(lambda: mpi.allreduce(x.astype("int4"), mpi.SUM), TypeError, "not take dtype int4")
     refused(lambda: mpi.bcast(x, 0, comm=3), TypeError, "comm must be an oriel.group")
     refused(lambda: mpi.send(x, 0, tag=1.5), TypeError, "tag must be a whole number")
     if n > 2:
