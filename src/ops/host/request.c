@@ -374,13 +374,16 @@ static oriel_status expose(oriel_request *request)
 }
 
 /* XLA runs some programs one call after the other, so two that first send to each other would wait
- * for ever. Where the receiver is not there yet, the sender goes on, and what it sends is kept. */
+ * for ever. Where the receiver is not there yet, or there is no room for a cell, the sender goes
+ * on, and what it sends is kept; a small message lies beside its cell, once it has one. */
 static void leave(oriel_request *request)
 {
     size_t bytes = request->record.bytes;
 
-    if (!request->leaves || request->record.mode == ORIEL_MODE_EAGER ||
-        oriel_cell_look(request->cell).arrived > 0)
+    if (!request->leaves || request->left)
+        return;
+    if (request->cell != NULL &&
+        (request->record.mode == ORIEL_MODE_EAGER || oriel_cell_look(request->cell).arrived > 0))
         return;
     request->kept = oriel_sys_now->alloc(bytes);
     if (request->kept == NULL)
@@ -564,5 +567,7 @@ oriel_status oriel_request_linger(oriel_request *request)
             oriel_waiter_sleep(comm, &waiter, LINGER_SPINS * comm->spin);
     }
     oriel_waiter_end(comm, &waiter);
+    if (st == ORIEL_IN_PROGRESS && request->cell == NULL)
+        leave(request); /* there is no room for a cell */
     return st;
 }

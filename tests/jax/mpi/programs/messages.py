@@ -39,6 +39,24 @@ def check_both_send_first(count):
                 near(got, factor * theirs)
 
 
+def check_more_than_there_is_room_for():
+    """All send first, more small messages than the heap has blocks for."""
+    rank, n, count = oriel.rank(), oriel.size(), 600
+    after, before = (rank + 1) % n, (rank - 1) % n
+
+    @jax.jit
+    def exchange(x):
+        def give(i, x):
+            oriel.send(x + i, after, effect=True)
+            return x
+
+        x = jax.lax.fori_loop(0, count, give, x)
+        take = lambda x, _: (x, oriel.recv(x, before))  # noqa: E731
+        return jax.lax.scan(take, x, None, length=count)[1]
+
+    near(exchange(jnp.float64(1000 * rank)), 1000 * before + np.arange(count))
+
+
 def check_order():
     """Rank 0 sends what the others count, in loops, branches and inner functions, and beside it all
     make other calls."""
@@ -177,6 +195,7 @@ def main():
     oriel.init(distributed=False)
     for count in (1, 5_000, 700_000):
         check_both_send_first(count)
+    check_more_than_there_is_room_for()
     check_order()
     check_derivatives()
     check_vmap()
