@@ -129,18 +129,13 @@ def _by_dtype(arrays):
 
 
 def _transposed(transpose, cotangents, operands, params):
-    """Of the operands that are linear, together: their zeros, too, are sent. Some tangents may be
-    zeros that are known."""
-    linear = [i for i, x in enumerate(operands) if ad.is_undefined_primal(x)]
-    results = [None] * len(operands)
-    if all(type(cotangents[i]) is ad.Zero for i in linear):
-        for i in linear:
-            results[i] = ad.Zero(operands[i].aval.to_ct_aval())
-        return results
-    got = transpose([ad.instantiate_zeros(cotangents[i]) for i in linear], **params)
-    for i, cotangent in zip(linear, got, strict=True):
-        results[i] = cotangent
-    return results
+    """All cotangents are sent, zeros too, and those of operands whose tangents are known: each rank
+    may differentiate by others of them."""
+    wanted = [ad.is_undefined_primal(x) for x in operands]
+    if all(type(cotangent) is ad.Zero for cotangent in cotangents):
+        return [ad.Zero(x.aval.to_ct_aval()) if w else None for x, w in zip(operands, wanted)]
+    got = transpose([ad.instantiate_zeros(cotangent) for cotangent in cotangents], **params)
+    return [cotangent if w else None for cotangent, w in zip(got, wanted, strict=True)]
 
 
 # ---- lowering ------------------------------------------------------------------------

@@ -75,6 +75,20 @@ def transposed_with_zeros():
     same_bits(got, [np.full_like(v, share) for v, share in zip(tree, shares)])
 
 
+def transposed_in_part():
+    """Each rank differentiates by another array of one shape."""
+    rank, n = oriel.rank(), oriel.size()
+    first, second = (np.arange(3) + rank).astype(np.float32), np.full(3, rank + 2, np.float32)
+
+    def loss(a, b):
+        a, b = oriel.all_reduce((a, b), tag="part")
+        return (a * b).sum()
+
+    got = jax.jit(jax.grad(loss, rank % 2))(first, second)
+    other = [np.full(3, r + 2) if rank % 2 == 0 else np.arange(3) + r for r in range(n)]
+    same_bits(got, (n * np.sum(other, 0)).astype(np.float32))
+
+
 def told(function, tree):
     """The sentence of its failure."""
     try:
@@ -129,7 +143,7 @@ def refused():
 
 oriel.init()
 refused()
-for case in (over_the_world, over_axes, tags, transposed_with_zeros):
+for case in (over_the_world, over_axes, tags, transposed_with_zeros, transposed_in_part):
     case()
 report(differs=differ())
 try:
