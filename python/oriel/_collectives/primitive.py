@@ -1,6 +1,7 @@
 """What the operations share: which ranks take part, types, and the custom call."""
 
 import ctypes
+import functools
 import operator
 
 import jax
@@ -253,7 +254,7 @@ class Operation:
             ad.primitive_jvps[primitive] = _calls.remade(jvp or self._jvp)
             if transpose is not None:
                 ad.primitive_transposes[primitive] = _calls.remade(transpose, "transposed")
-            batching.fancy_primitive_batchers[primitive] = _calls.remade(batch)
+            batching.fancy_primitive_batchers[primitive] = _calls.remade(_agreed(batch))
             _compat.keep_unused(primitive, lambda params: _groups.over_ranks(params["axes"]))
             # Not cacheable: two equal calls are two operations.
             rule = _calls.lowered(lower)
@@ -323,6 +324,20 @@ class Operation:
                 "them. Put the call inside jax.shard_map and name the axes"
             )
         return np.array([_groups.ranks_of(axes)])
+
+
+def _agreed(batch):
+    """A rule of vmap. Ranks may map different dimensions: in calls over them the mapped one is in
+    front on all."""
+
+    @functools.wraps(batch)
+    def run(axis_data, args, dims, **params):
+        if _groups.over_ranks(params["axes"]):
+            args = [x if dim is None else jnp.moveaxis(x, dim, 0) for x, dim in zip(args, dims)]
+            dims = [None if dim is None else 0 for dim in dims]
+        return batch(axis_data, args, dims, **params)
+
+    return run
 
 
 def _check_not_exported(operation, ctx):

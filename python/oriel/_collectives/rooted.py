@@ -225,11 +225,6 @@ def _is_mapped(axis_data, axes):
     return axis_data.name in _groups.names_of(axes)
 
 
-def _to_front(x, dim, front=0):
-    """Ranks of the world may map different dimensions: where the mapped one is, is agreed."""
-    return (x, None) if dim is None else (jnp.moveaxis(x, dim, front), front)
-
-
 # ---- gather --------------------------------------------------------------------
 
 
@@ -246,7 +241,6 @@ def _gather_batch(axis_data, args, dims, *, axes, size, root, part):
     (x,), (dim,) = args, dims
     if _is_mapped(axis_data, axes):
         return _over_mapped(axis_data, x, dim, compose_gather, axes, root)
-    x, dim = _to_front(x, dim)
     y = _gather.bind(x, axes=axes, size=size, root=root, part=part)
     return y, dim if dim is None or part else dim + 1
 
@@ -274,7 +268,8 @@ def _scatter_batch(axis_data, args, dims, *, axes, root, part):
     (x,), (dim,) = args, dims
     if _is_mapped(axis_data, axes):
         return _over_mapped(axis_data, x, dim, compose_scatter, axes, root)
-    x, dim = _to_front(x, dim, 0 if part else 1)
+    if dim is not None and not part:  # behind that of the blocks
+        x, dim = jnp.moveaxis(x, dim, 1), 1
     return _scatter.bind(x, axes=axes, root=root, part=part), None if dim is None else 0
 
 
@@ -307,7 +302,6 @@ def _reduce_batch(axis_data, args, dims, *, axes, op, root):
     (x,), (dim,) = args, dims
     if _is_mapped(axis_data, axes):
         return _over_mapped(axis_data, x, dim, compose_reduce, axes, op, root)
-    x, dim = _to_front(x, dim)
     return _reduce.bind(x, axes=axes, op=op, root=root), dim
 
 
@@ -341,7 +335,6 @@ def _scan_batch(axis_data, args, dims, *, axes, op, reverse):
     (x,), (dim,) = args, dims
     if _is_mapped(axis_data, axes):
         return _over_mapped(axis_data, x, dim, compose_scan, axes, op, reverse)
-    x, dim = _to_front(x, dim)
     return _scan.bind(x, axes=axes, op=op, reverse=reverse), dim
 
 

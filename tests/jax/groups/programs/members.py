@@ -88,7 +88,7 @@ def linear_cases():
 
 
 def every_operation():
-    """Values, jvp, grad and vmap; rank 1 does nothing at all."""
+    """Values, jvp, grad and vmap, of another dimension on each member; rank 1 does nothing at all."""
     if not is_member():
         return
     rng, me = np.random.default_rng(1), GROUP.index
@@ -109,7 +109,7 @@ def every_operation():
                 call(x),
                 jax.jvp(call, (x,), (t,)),
                 way_back(x),
-                jax.vmap(call)(jnp.stack([x, t])),
+                jax.vmap(call, in_axes=me % 2)(jnp.stack([x, t], me % 2)),
             )
 
         got, (again, tangent), slope, mapped = jax.jit(all_of)(x[me], t[me], w[me])
