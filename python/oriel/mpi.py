@@ -164,9 +164,11 @@ def sendrecv(
     token=_NONE,
 ):
     """Sends `sendbuf` to rank `dest` and gives what rank `source` sends, of the shape and dtype of
-    `recvbuf`. Other arguments are as in send and recv; it has derivatives."""
+    `recvbuf`; without `recvtag`, what it sends with the tag that this rank sends with. Other
+    arguments are as in send and recv; it has derivatives."""
     with _making("sendrecv", comm, token, sendtag) as group:
         source = _source_of("sendrecv", source, group)
+        recvtag = sendtag if recvtag == ANY_TAG else recvtag
         _tell(status, source, recvtag)
         sent, wanted = jnp.asarray(sendbuf), jnp.asarray(recvbuf)
         recvtag = _tag_of("sendrecv", recvtag, group)

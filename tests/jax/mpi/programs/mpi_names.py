@@ -180,6 +180,25 @@ def check_groups(rank, n):
         near(mpi.recv(rank, comm=some) if rank else _sent(rank, some), 0)
 
 
+def check_tags(rank, n):
+    """Each rank names the tag of what it sends alone; and both."""
+    before, after = (rank - 1) % n, (rank + 1) % n
+    for tags in ({"sendtag": 3}, {"sendtag": rank, "recvtag": before}):
+        status = Status()
+        near(mpi.sendrecv(rank, rank, before, after, status=status, **tags), before)
+        assert (status.source, status.tag) == (before, tags.get("recvtag", 3))
+
+
+class Status:
+    """As mpi4py's."""
+
+    def Set_source(self, source):
+        self.source = source
+
+    def Set_tag(self, tag):
+        self.tag = tag
+
+
 def _sent(rank, some):
     mpi.send(rank, 0, comm=some)
     return rank
@@ -228,6 +247,7 @@ def main():
         check_derivatives,
         check_branches,
         check_groups,
+        check_tags,
         check_errors,
     ):
         check(rank, n)
