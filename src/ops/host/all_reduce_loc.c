@@ -35,8 +35,18 @@ static void locate(const char *send, const char *recv, int32_t *loc, size_t coun
     }
 }
 
+/* `loc` is written while both are still read. */
+static int overlaps(const int32_t *loc, const void *other, size_t count, oriel_dtype dtype)
+{
+    uintptr_t at = (uintptr_t)loc;
+    uintptr_t from = (uintptr_t)other;
+
+    return at < from ? from - at < count * sizeof *loc
+                     : at - from < count * oriel_dtype_size(dtype);
+}
+
 static oriel_status check(const void *send, const void *recv, const int32_t *loc, size_t count,
-                          oriel_redop redop)
+                          oriel_dtype dtype, oriel_redop redop)
 {
     if (redop != ORIEL_MIN && redop != ORIEL_MAX)
         return oriel_fail(ORIEL_ERR_INVALID, "redop is %d (%s); a place is known of min and max",
@@ -45,13 +55,16 @@ static oriel_status check(const void *send, const void *recv, const int32_t *loc
         return oriel_fail(ORIEL_ERR_INVALID, "loc is NULL");
     if (count > 0 && send == recv)
         return oriel_fail(ORIEL_ERR_INVALID, "send is recv: it is read again after the reduction");
+    if (overlaps(loc, send, count, dtype) || overlaps(loc, recv, count, dtype))
+        return oriel_fail(ORIEL_ERR_INVALID, "loc overlaps %s",
+                          overlaps(loc, send, count, dtype) ? "send" : "recv");
     return ORIEL_OK;
 }
 
 oriel_status oriel_all_reduce_loc(oriel_group *group, int rank, const void *send, void *recv,
                                   int32_t *loc, size_t count, oriel_dtype dtype, oriel_redop redop)
 {
-    oriel_status st = check(send, recv, loc, count, redop);
+    oriel_status st = check(send, recv, loc, count, dtype, redop);
 
     if (st == ORIEL_OK)
         st = oriel_all_reduce(group, rank, send, recv, count, dtype, redop);

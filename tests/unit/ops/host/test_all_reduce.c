@@ -190,8 +190,15 @@ static void bad_places(oriel_comm *comm, int rank, void *arg)
     oriel_group *world = oriel_comm_world(comm);
     float x = 1, y;
     int32_t loc;
+    int32_t at[4] = {0}, pair[2] = {0};
 
     (void)arg;
+    CHECK_IS(ORIEL_ERR_INVALID,
+             oriel_all_reduce_loc(world, rank, pair, at + 2, at + 1, 2, ORIEL_S32, ORIEL_MIN));
+    check_says("loc overlaps recv", NULL);
+    CHECK_IS(ORIEL_ERR_INVALID,
+             oriel_all_reduce_loc(world, rank, at, at + 2, at + 1, 1, ORIEL_S64, ORIEL_MIN));
+    check_says("loc overlaps send", NULL);
     CHECK_IS(ORIEL_ERR_INVALID,
              oriel_all_reduce_loc(world, rank, &x, &y, &loc, 1, ORIEL_F32, ORIEL_SUM));
     check_says("sum", NULL);
