@@ -252,9 +252,10 @@ def _group_of(name, comm):
 def _source_of(name, source, group):
     source = _primitive.check_integer(f"mpi.{name}", "source", source)
     ranks = _groups.ranks_of(group)
-    if source == ANY_SOURCE and len(ranks) == 2:
+    from_any = source in (ANY_SOURCE, getattr(_mpi(), "ANY_SOURCE", ANY_SOURCE))
+    if from_any and len(ranks) == 2:
         return 1 - _groups.index_in(group)
-    if source == ANY_SOURCE:
+    if from_any:
         raise ValueError(
             f"oriel.mpi.{name}: source must be a rank, got ANY_SOURCE: whose message it is follows "
             "from the program, in which order messages come does not"

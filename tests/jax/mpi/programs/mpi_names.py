@@ -1,6 +1,9 @@
 """oriel.mpi over any number of processes with one device each, as its programs are: with rank
 constants and rank branches, in jit, grad and vmap, against NumPy."""
 
+import sys
+import types
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -199,6 +202,45 @@ class Status:
         self.tag = tag
 
 
+class Op:
+    """As mpi4py's, like the next one."""
+
+
+class Comm:
+    def __init__(self, ranks):
+        self.ranks = list(ranks)
+
+    def Get_rank(self):
+        return self.ranks.index(oriel.rank())
+
+    def Get_size(self):
+        return len(self.ranks)
+
+    def Get_group(self):
+        return self.ranks
+
+
+def translate_ranks(group, places, world):
+    return [world.index(group[place]) for place in places]
+
+
+def check_mpi4py(rank, n):
+    """What a program takes of mpi4py's, with the numbers that MPICH has."""
+    ops = {name: Op() for name in ("MAXLOC", *mpi._NAMES)}
+    module = types.SimpleNamespace(Op=Op, Intracomm=Comm, ANY_SOURCE=-2, COMM_WORLD=Comm(range(n)))
+    module.Group = types.SimpleNamespace(Translate_ranks=translate_ranks)
+    vars(module).update(ops)
+    sys.modules["mpi4py.MPI"] = module
+    near(mpi.allreduce(rank, ops["MAX"], comm=module.COMM_WORLD), n - 1)
+    near(mpi.allgather(rank, comm=Comm(reversed(range(n)))), np.arange(n)[::-1])
+    refused(lambda: mpi.allreduce(rank, ops["MAXLOC"]), ValueError, "op must be one of SUM, PROD")
+    if n == 2:
+        near(mpi.sendrecv(rank, rank, module.ANY_SOURCE, 1 - rank), 1 - rank)
+    module.COMM_WORLD = Comm(range(n + 1))
+    refused(lambda: mpi.barrier(comm=Comm([rank])), ValueError, f"of {n + 1} in MPI's")
+    del sys.modules["mpi4py.MPI"]
+
+
 def _sent(rank, some):
     mpi.send(rank, 0, comm=some)
     return rank
@@ -248,6 +290,7 @@ def main():
         check_branches,
         check_groups,
         check_tags,
+        check_mpi4py,
         check_errors,
     ):
         check(rank, n)
