@@ -231,8 +231,8 @@ static void test_crossed_groups(void **state)
 
     (void)state;
     for (int i = 0; i < 2; i++) {
-        oriel_comm *comm = ranks_comm(2, patience_s, "ORIEL_DIRECT", "0", "ORIEL_SPIN", i ? "0" : "50",
-                                      "ORIEL_STAGING", staging[i], NULL);
+        oriel_comm *comm = ranks_comm(2, patience_s, "ORIEL_DIRECT", "0", "ORIEL_SPIN",
+                                      i ? "0" : "50", "ORIEL_STAGING", staging[i], NULL);
         oriel_group *groups[3];
 
         for (int g = 0; g < 3; g++)
