@@ -411,7 +411,7 @@ _HANDLERS = {
 # is a graph that calls it.
 _UNCAPTURED = ("op", "all_reduce_nccl")
 
-_ENDS = ("send", "recv")  # of a message
+_ENDS = ("send", "recv", "sendrecv")  # of messages
 
 
 def _register(backend):

@@ -276,14 +276,30 @@ oriel_status oriel_attached_member(const xla_frame *frame, oriel_site *site, sit
     return *member_p != NULL ? ORIEL_OK : find_member(site, ordinal, member_p);
 }
 
-xla_error *oriel_attached_instantiate(xla_frame *frame, int64_t *type_id)
+static oriel_status create_site(const xla_frame *frame, oriel_site **site_p)
 {
     site_attrs attrs;
-    oriel_site *site;
+    site_attrs received;
+    int halves = 0;
     oriel_status st = oriel_xla_attrs(frame, &attrs);
 
     if (st == ORIEL_OK)
-        st = oriel_site_create(&attrs, &site);
+        halves = oriel_xla_halves(frame, &attrs, &received);
+    if (st == ORIEL_OK)
+        st = oriel_site_create(&attrs, site_p);
+    if (st != ORIEL_OK || !halves)
+        return st;
+    st = oriel_site_create(&received, &(*site_p)->received);
+    if (st != ORIEL_OK)
+        oriel_site_destroy(*site_p);
+    return st;
+}
+
+xla_error *oriel_attached_instantiate(xla_frame *frame, int64_t *type_id)
+{
+    oriel_site *site;
+    oriel_status st = create_site(frame, &site);
+
     if (st != ORIEL_OK)
         return oriel_xla_error(frame->api, st);
     st = oriel_xla_set_site(frame, type_id, site);

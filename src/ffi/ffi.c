@@ -85,31 +85,6 @@ static oriel_status read_call(const xla_frame *frame, const oriel_site *site,
     return st;
 }
 
-static oriel_status begin(const xla_frame *frame, oriel_site *site, site_member *member,
-                          oriel_request *request)
-{
-    oriel_op op;
-    oriel_ragged ragged;
-    oriel_array *arrays = NULL;
-    oriel_key key = {0};
-    oriel_status st = read_call(frame, site, member, &op, &ragged, &arrays);
-
-    if (st == ORIEL_OK)
-        st = find_key(frame, site, member, &key, &op.execution);
-    if (st != ORIEL_OK) {
-        oriel_kernel_call_destroy(op.kernel);
-        oriel_sys_now->release(arrays);
-        return st;
-    }
-    request->op = op; /* the request's from here on, with its kernel */
-    st = oriel_request_begin(request, member->group, member->rank, member->index, &key);
-    if (st == ORIEL_OK)
-        request->arrays = arrays;
-    else
-        oriel_sys_now->release(arrays);
-    return st;
-}
-
 static void complete(oriel_request *request, oriel_status status)
 {
     const xla_api *api = request->done_arg[0];
@@ -171,31 +146,115 @@ static void tell_others(const oriel_site *site, const site_member *member, oriel
         atomic_store(&comm->heap.ranks[member->rank].told, 1);
 }
 
+/* ---- beginning -------------------------------------------------------------------------- */
+
+/* An operation that a custom call begins: of a sendrecv one of two. */
+typedef struct beginning {
+    oriel_site *site;
+    site_member *member;    /* the rank in it; NULL: not found yet */
+    oriel_request *request; /* what becomes of it */
+    oriel_op op;            /* with this execution's buffers; the request's once that has begun */
+    oriel_ragged ragged;    /* what op.ragged points to */
+    oriel_array *arrays;    /* a list's; the request's once that has begun */
+    oriel_key key;
+    int begun; /* the request has */
+} beginning;
+
+static oriel_status prepare(const xla_frame *frame, oriel_engine *engine, beginning *b)
+{
+    oriel_status st;
+
+    b->request = oriel_engine_take(engine);
+    if (b->request == NULL)
+        return oriel_fail(ORIEL_ERR_SYSTEM, "out of memory for a request");
+    st = oriel_attached_member(frame, b->site, &b->member);
+    if (st == ORIEL_OK)
+        st = read_call(frame, b->site, b->member, &b->op, &b->ragged, &b->arrays);
+    return st;
+}
+
+static oriel_status begin(beginning *b)
+{
+    oriel_request *request = b->request;
+    oriel_status st;
+
+    request->op = b->op; /* the request's from here on, with its kernel */
+    b->op.kernel = NULL;
+    st = oriel_request_begin(request, b->member->group, b->member->rank, b->member->index, &b->key);
+    if (st != ORIEL_OK)
+        return st;
+    request->arrays = b->arrays;
+    b->arrays = NULL;
+    b->begun = 1;
+    return ORIEL_OK;
+}
+
+/* Nothing is counted before all are known to be right, and nothing begins before all are
+ * counted. `failed_p` is the one that is not. */
+static oriel_status begin_all(const xla_frame *frame, oriel_engine *engine, beginning *all, int n,
+                              beginning **failed_p)
+{
+    oriel_status st = ORIEL_OK;
+
+    for (int i = 0; i < n && st == ORIEL_OK; i++)
+        st = prepare(frame, engine, *failed_p = &all[i]);
+    for (int i = 0; i < n && st == ORIEL_OK; i++) {
+        beginning *b = *failed_p = &all[i];
+
+        st = find_key(frame, b->site, b->member, &b->key, &b->op.execution);
+    }
+    for (int i = 0; i < n && st == ORIEL_OK; i++)
+        st = begin(*failed_p = &all[i]);
+    return st;
+}
+
+static void give_up(oriel_engine *engine, beginning *b)
+{
+    oriel_kernel_call_destroy(b->op.kernel);
+    oriel_sys_now->release(b->arrays);
+    if (b->begun) {
+        oriel_trace_end(b->request->trace, TRACE_FAILED);
+        oriel_request_drop(b->request);
+    }
+    if (b->request != NULL)
+        oriel_engine_give(engine, b->request);
+}
+
+/* The request is all that the call has to wait for. */
+static oriel_status begin_call(const xla_frame *frame, oriel_engine *engine, oriel_site *site,
+                               oriel_request **request_p)
+{
+    beginning all[2] = {{.site = site}, {.site = site->received}};
+    int n = site->received != NULL ? 2 : 1;
+    beginning *failed;
+    oriel_status st = begin_all(frame, engine, all, n, &failed);
+
+    if (st != ORIEL_OK) {
+        tell_others(failed->site, failed->member, st);
+        for (int i = 0; i < n; i++)
+            give_up(engine, &all[i]);
+        return st;
+    }
+    if (n == 2)
+        oriel_request_pair(all[1].request, all[0].request);
+    *request_p = all[n - 1].request;
+    return ORIEL_OK;
+}
+
 static xla_error *execute(xla_frame *frame)
 {
     oriel_request *request;
     oriel_engine *engine = oriel_attached.engine;
     oriel_site *site;
-    site_member *member = NULL;
     oriel_status st = oriel_xla_site(frame, &oriel_ffi_site_type_id, &site);
 
     if (st == ORIEL_OK)
         st = oriel_attached_check(site, 0);
-    if (st != ORIEL_OK)
-        return oriel_xla_error(frame->api, st);
-    request = oriel_engine_take(engine);
-    if (request == NULL) {
-        st = oriel_fail(ORIEL_ERR_SYSTEM, "out of memory for a request");
-        tell_others(site, NULL, st);
-        return oriel_xla_error(frame->api, st);
-    }
-    st = oriel_attached_member(frame, site, &member);
     if (st == ORIEL_OK)
-        st = begin(frame, site, member, request);
+        st = begin_call(frame, engine, site, &request);
     if (st != ORIEL_OK)
-        tell_others(site, member, st);
-    else
-        st = oriel_request_linger(request);
+        return oriel_xla_error(frame->api, st);
+    st = oriel_engine_linger(request);
     if (st == ORIEL_IN_PROGRESS && request->left) {
         request->done = complete_left;
         oriel_engine_submit(engine, request);

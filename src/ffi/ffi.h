@@ -48,7 +48,9 @@
  *   scatter            has an operand on all ranks, which is read at the root alone. Elsewhere it
  *                      has the shape of the result or that of the root's operand
  *   message            "oriel_send" has an operand, and a result of one element that says nothing;
- *                      "oriel_recv" has a result alone. The group's first member sends
+ *                      "oriel_recv" has a result alone. The group's first member sends.
+ *                      "oriel_sendrecv" is two: it sends its operand and receives its result, and
+ *                      of what it receives says from_groups, from_name, from_program and from_told
  * These four and scan work on CPUs alone: on GPUs they fail with a sentence.
  * A token may be the first of the operands and of the results, which orders the call. */
 #ifndef ORIEL_FFI_FFI_H

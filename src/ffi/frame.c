@@ -140,6 +140,22 @@ oriel_status oriel_xla_attrs(const xla_frame *frame, site_attrs *attrs_p)
     return st;
 }
 
+int oriel_xla_halves(const xla_frame *frame, site_attrs *attrs_p, site_attrs *received_p)
+{
+    site_attrs *r = received_p;
+
+    *r = *attrs_p;
+    if (array(frame, "from_groups", 0, &r->ranks, &r->num_ranks) != ORIEL_OK)
+        return 0;
+    attrs_p->half = SITE_SENT;
+    r->half = SITE_RECEIVED;
+    r->name = r->program = r->num_told = 0; /* where they are missing the site is refused */
+    scalar(frame, "from_name", 1, &r->name);
+    scalar(frame, "from_program", 1, &r->program);
+    array(frame, "from_told", 1, &r->told, &r->num_told);
+    return 1;
+}
+
 oriel_status oriel_xla_run_id(const xla_frame *frame, int64_t *run_p)
 {
     xla_run_id_args args = {.struct_size = sizeof args, .ctx = frame->ctx};
@@ -215,6 +231,10 @@ xla_frame oriel_xla_data(const xla_frame *frame, const oriel_site *site)
     drop_token(&data.args);
     drop_token(&data.rets);
     data.args.size -= data.args.size > 0 ? site->after : 0;
+    if (site->half == SITE_SENT)
+        data.rets.size = 0;
+    if (site->half == SITE_RECEIVED)
+        data.args.size = 0;
     return data;
 }
 
@@ -281,19 +301,21 @@ static oriel_status block_buffers(const xla_frame *frame, int64_t i, int n, int 
     return ORIEL_OK;
 }
 
-/* The sender's operand or the receiver's result. The sender's result only stands for the call. */
+/* The sender's operand or the receiver's result. The sender's result, where it has one, only stands
+ * for the call. */
 static oriel_status message_buffers(const xla_frame *frame, int index, oriel_op *op)
 {
     int sends = index == op->root;
-    oriel_status st = check_numbers(frame, op, sends, 1);
-    const xla_buffer *out;
+    int stands = sends && frame->rets.size == 1;
+    oriel_status st = check_numbers(frame, op, sends, stands || !sends);
     const xla_buffer *data;
+    const xla_buffer *out;
     int dtype;
 
     if (st != ORIEL_OK)
         return st;
-    out = frame->rets.items[0];
-    data = sends ? frame->args.items[0] : out;
+    data = sends ? frame->args.items[0] : frame->rets.items[0];
+    out = stands ? frame->rets.items[0] : data;
     dtype = dtype_of(data->dtype);
     if (dtype < 0 || data->dtype != out->dtype)
         return oriel_fail(ORIEL_ERR_INVALID,
@@ -303,7 +325,7 @@ static oriel_status message_buffers(const xla_frame *frame, int index, oriel_op 
     op->count = elements(data);
     op->send = sends ? data->data : NULL;
     op->recv = sends ? NULL : data->data;
-    if (sends)
+    if (stands)
         memset(out->data, 0, elements(out) * oriel_dtype_size(op->dtype));
     return ORIEL_OK;
 }

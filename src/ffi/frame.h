@@ -11,11 +11,15 @@ xla_error *oriel_xla_error(const xla_api *api, oriel_status status);
 /* An API call of ours that XLA answered with `error`; NULL: it did not refuse. */
 oriel_status oriel_xla_refused(const xla_frame *frame, xla_error *error, const char *what);
 oriel_status oriel_xla_attrs(const xla_frame *frame, site_attrs *attrs_p);
+/* Of a sendrecv, whose call `attrs_p` is: makes that the message which is sent, and tells the one
+ * which is received. Returns 0 if it is another call. */
+int oriel_xla_halves(const xla_frame *frame, site_attrs *attrs_p, site_attrs *received_p);
 oriel_status oriel_xla_run_id(const xla_frame *frame, int64_t *run_p);
 oriel_status oriel_xla_ordinal(const xla_frame *frame, int *ordinal_p);
 /* Frames of GPUs alone have a stream. */
 oriel_status oriel_xla_stream(const xla_frame *frame, void **stream_p);
-/* The frame without what only orders the call: tokens, and the site's last operand. */
+/* The frame without what only orders the call (tokens, and the site's last operand) and what is
+ * the other half's. */
 xla_frame oriel_xla_data(const xla_frame *frame, const oriel_site *site);
 /* Fills in what `op` of member `index` of `n` works on; `ragged` is for what it may point to. */
 oriel_status oriel_xla_buffers(const xla_frame *frame, int n, int index, oriel_op *op,

@@ -152,6 +152,7 @@ static void fill(oriel_site *site, const site_attrs *attrs)
 {
     int *pairs = site->ranks + attrs->num_ranks;
 
+    site->half = attrs->half;
     site->name = (uint64_t)attrs->name;
     site->module = (uint64_t)attrs->module;
     site->after = attrs->after != 0;
@@ -250,6 +251,7 @@ void oriel_site_destroy(void *object)
 
     if (site == NULL)
         return;
+    oriel_site_destroy(site->received);
     for (int i = 0; i < SITE_ROWS; i++)
         release_row(atomic_load(&site->devices[i]));
     pthread_mutex_destroy(&site->lock);

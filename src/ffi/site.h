@@ -10,6 +10,9 @@
 #include "ffi/xla_abi.h"
 #include "ops/kernel/kernel.h"
 
+/* Which buffers of a frame are an operation's: of a sendrecv two operations have some. */
+enum site_half { SITE_WHOLE, SITE_SENT, SITE_RECEIVED };
+
 /* What a site's attributes say. */
 typedef struct site_attrs {
     /* As ffi.h describes them. */
@@ -19,6 +22,7 @@ typedef struct site_attrs {
     int64_t num_ranks, num_pairs, num_values, num_places, num_said, num_told;
     const int64_t *ranks, *pairs, *values, *places; /* in XLA's memory, for the stage alone */
     const int64_t *said, *told;                     /* eight letters in each */
+    enum site_half half;
 } site_attrs;
 
 /* The groups whose communicators a call may borrow from XLA. */
@@ -34,9 +38,12 @@ enum { SITE_ROWS = 1024, SITE_SAID = 64 };
 
 /* What `op`, `values` and `loan` point to lives as long as the site. */
 typedef struct oriel_site {
-    uint64_t name;              /* the call's: equal on all processes */
-    uint64_t module;            /* the program's, of calls over axes; 0: over the world */
-    uint32_t serial;            /* which of this process's sites it is, from 1 */
+    struct oriel_site *received; /* of a sendrecv: what it receives, this one being what it sends;
+                                  * lives as long. NULL: another call */
+    enum site_half half;         /* of the frame's buffers, that are the operation's */
+    uint64_t name;               /* the call's: equal on all processes */
+    uint64_t module;             /* the program's, of calls over axes; 0: over the world */
+    uint32_t serial;             /* which of this process's sites it is, from 1 */
     int doubtful;               /* more sites of the name than lowered calls: XLA may have copied */
     int after;                  /* operands that only order the call */
     int64_t world;              /* ranks of the comm that the program was lowered for */

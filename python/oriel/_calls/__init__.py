@@ -30,7 +30,11 @@ _NOTES = (
     _order.RANKS,
     "oriel.platform",
     "oriel.sequence",
-)  # on a custom call until it is sealed
+    "oriel.from_ranks",
+    "oriel.from_sequence",
+)  # on a custom call until it is sealed; the last two are of what a sendrecv receives
+_FROM = "from_"  # before the names of its attributes
+_WRITTEN = "name", "program", "told", "module"  # attributes that sealing adds
 _CONFIG = "mhlo.backend_config"
 _TRANSPOSED = " (transposed)"  # at the end of a place or a tag
 _TOLD = ("reduce", "root", "pairs")  # attributes that messages show, as src/ffi/ffi.h says
@@ -57,17 +61,20 @@ class Made(NamedTuple):
     effect: bool = False
     ordered: bool = False
     sequence: bool = False  # with the calls of its tag, which belong together in their order
+    recvtag: str | None = None  # of what a sendrecv receives
 
     def derived(self, how):
         """The call that JAX derives from this one."""
         tag = self.tag and f"{self.tag} ({how})"
-        return self._replace(place=f"{self.place} ({how})", tag=tag)
+        recvtag = self.recvtag and f"{self.recvtag} ({how})"
+        return self._replace(place=f"{self.place} ({how})", tag=tag, recvtag=recvtag)
 
 
 class _Present(threading.local):
     made = None  # the call that is being made or derived
     bound = 0  # how often it has been so far
     ranks = ""  # of what is being lowered, where it is a call over ranks
+    sources = ""  # of what it receives, where it is a sendrecv
     tokens = None  # of its ordered calls so far
     modules = ()  # that hold calls, and are not sealed
 
@@ -102,10 +109,10 @@ def place(name):
 
 
 @contextlib.contextmanager
-def making(made):
-    """What is bound within belongs to this call."""
+def making(made, bound=0):
+    """What is bound within belongs to this call, of which so much is bound already."""
     before = _present.made, _present.bound
-    _present.made, _present.bound = made, 0
+    _present.made, _present.bound = made, bound
     try:
         yield
     finally:
@@ -205,14 +212,25 @@ def lowered(rule):
 
     @functools.wraps(rule)
     def run(ctx, *operands, made, **params):
-        _present.ranks, _present.tokens = _groups.text_of(params["axes"]), ctx.tokens_in
-        with making(made):
+        _present.tokens = ctx.tokens_in
+        with making(made), over(params["axes"], params.get("source", ())):
             results = rule(ctx, *operands, **params)
         if made.ordered:
             ctx.set_tokens_out(_present.tokens)
         return results
 
     return run
+
+
+@contextlib.contextmanager
+def over(axes, source=()):
+    """What is lowered within is a call over `axes`; a sendrecv receives over `source`."""
+    before = _present.ranks, _present.sources
+    _present.ranks, _present.sources = _groups.text_of(axes), _groups.text_of(source)
+    try:
+        yield
+    finally:
+        _present.ranks, _present.sources = before
 
 
 @contextlib.contextmanager
@@ -249,7 +267,8 @@ def note(ctx):
     platform = ctx.module_context.platforms[0]
     tag = made.tag or ""
     named = ("", tag) if made.sequence else (tag, "")
-    values = (made.place, named[0], _present.ranks, platform, named[1])
+    received = (made.recvtag or "") if _present.sources else ""
+    values = (made.place, named[0], _present.ranks, platform, named[1], _present.sources, received)
     return {name: ir.StringAttr.get(value) for name, value in zip(_NOTES, values)}
 
 
@@ -276,14 +295,19 @@ def _is_whole(module):
 
 
 class _Call:
-    """A custom call of oriel's in a module that has been lowered."""
+    """A custom call of oriel's in a module that has been lowered; of a sendrecv one of two, which
+    are as those of send and recv."""
 
-    def __init__(self, operation):
+    def __init__(self, operation, half=None):
         self.operation = operation
+        self.target = half or _order.text_of(operation, "call_target_name")
         notes = operation.attributes
-        self.place, self.tag, self.ranks, self.platform, self.sequence = (
-            ir.StringAttr(notes[name]).value for name in _NOTES
-        )
+        values = [ir.StringAttr(notes[name]).value for name in _NOTES]
+        self.place, self.tag, self.ranks, self.platform, self.sequence, *received = values
+        self.prefix = ""  # of its attributes
+        if half == "oriel_recv":
+            self.ranks, self.sequence = received
+            self.prefix = _FROM
         self.ordinal = 0  # among the calls of its place, of its group
         self.turn = ""  # among the transposed calls of its sequence: "2 of 3"
 
@@ -294,29 +318,41 @@ class _Call:
 
     def shape(self):
         """What it is called with, in full: for the digest."""
-        operation = self.operation
-        target = _order.text_of(operation, "call_target_name")
+        target = self.target
         sides = [_ALIKE[target]] if target in _ALIKE else ["operands", "results"]
-        types = [str(value.type) for side in sides for value in getattr(operation, side)]
+        types = [str(value.type) for side in sides for value in getattr(self.operation, side)]
         name = "" if self.tag else self.name  # calls with one tag may be at any place
         if self.sequence:  # those of a sequence, too
             name = self.turn
         target = "oriel_message" if target in ("oriel_send", "oriel_recv") else target
-        return "\0".join((name, target, str(operation.attributes[_CONFIG]), *types))
+        return "\0".join((name, target, str(self._config()), *types))
+
+    def _config(self):
+        """Its attributes, as far as it is lowered with them."""
+        given = _order.entries_of(ir.DictAttr(self.operation.attributes[_CONFIG]))
+        if self.prefix:
+            given["groups"] = given[f"{_FROM}groups"]
+        kept = {n: v for n, v in given.items() if n not in _WRITTEN and not n.startswith(_FROM)}
+        return ir.DictAttr.get(kept)
 
     def types(self):
         """Of its arrays, in short."""
-        received = _order.text_of(self.operation, "call_target_name") == "oriel_recv"
+        received = self.target == "oriel_recv"
         arrays = self.operation.results if received else self.operation.operands
         return _short_list([array.type for array in arrays])
 
     def words(self):
         """The same in short: for messages."""
-        target = _order.text_of(self.operation, "call_target_name")
-        types = self.types()
-        given = _order.entries_of(ir.DictAttr(self.operation.attributes[_CONFIG]))
+        given = _order.entries_of(self._config())
         more = [f" {name} {_short(given[name])}" for name in _TOLD if name in given]
-        return f"{target.removeprefix('oriel_')}{''.join(more)} of {types} at {self.name}"
+        what = self.target.removeprefix("oriel_")
+        return f"{what}{''.join(more)} of {self.types()} at {self.name}"
+
+
+def _calls_in(operation):
+    if _order.text_of(operation, "call_target_name") != "oriel_sendrecv":
+        return [_Call(operation)]
+    return [_Call(operation, half) for half in ("oriel_send", "oriel_recv")]
 
 
 def _short(kind):
@@ -397,7 +433,8 @@ def _write(call, named, program, told, **more):
     if len(text) > _MOST_LETTERS:  # what was cut off shows in a number
         end = f"... ({program:016x})".encode()
         text = text[: _MOST_LETTERS - len(end)] + end
-    _configure(call.operation, name=named, program=program, told=letters(text), **more)
+    numbers = {"name": named, "program": program, "told": letters(text)} | more
+    _configure(call.operation, **{call.prefix + name: value for name, value in numbers.items()})
     _lib.load().oriel_ffi_lowered(named)
 
 
@@ -475,7 +512,7 @@ class _Functions:
         self._visited.add(name)
         for operation, callee in self._found[name]:
             if callee is None:
-                calls.append(_Call(operation))
+                calls.extend(_calls_in(operation))
             elif callee in self._holders:
                 if callee in self._visited:
                     callee = self._copy(callee)

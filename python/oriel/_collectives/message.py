@@ -6,6 +6,7 @@ places, so they belong together by their ranks and a tag, and in the order of th
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.interpreters import ad
 
 from oriel import _calls, _world
 from oriel._collectives import groups as _groups
@@ -15,6 +16,7 @@ from oriel._collectives.primitive import Operation
 
 _send = Operation("send", operation="message")
 _recv = Operation("recv", operation="message")
+_sendrecv = Operation("sendrecv", operation="message")
 
 
 def send(x, dest, *, group=None, tag="message", effect=False):
@@ -48,9 +50,10 @@ def recv(like, source, *, group=None, tag="message", effect=False):
 def sendrecv(x, like, source, dest, *, group=None, tag="message", effect=False):
     """Sends `x` to the rank `dest` and gives what `source` sends, of the shapes of `like`.
 
-    `source` and `dest` may be one rank or two; where both are this one, the result is `x`. Other
-    arguments are as in send and recv. Its derivative with respect to `x` is the way back: all that
-    take part ask for it, or none.
+    `source` and `dest` may be one rank or two; where both are this one, the result is `x`. Both
+    messages begin at once, and the result is there when both are done. Other arguments are as in
+    send and recv. Its derivative with respect to `x` is the way back: all that take part ask for
+    it, or none.
     """
     with _calls.message("sendrecv", group, tag, effect):
         return exchange(x, like, source, dest, group, None)
@@ -62,14 +65,31 @@ def exchange(x, like, source, dest, group, recvtag):
         return jax.tree.map(_check_alike, x, like)
     to = _pair("sendrecv", "dest", dest, group, sends=True)
     by = _pair("sendrecv", "source", source, group, sends=False)
+    sends = [_primitive.check_array("sendrecv", leaf) for leaf in jax.tree.leaves(x)]
+    wanted, structure = jax.tree.flatten(like)
+    wanted = [_primitive.check_array("sendrecv", _array(leaf), "like") for leaf in wanted]
     made = _calls.present()
+    made = made._replace(recvtag=recvtag or made.tag)
+    return jax.tree.unflatten(structure, _exchange(made, sends, wanted, to, by))
+
+
+def _exchange(made, sends, wanted, to, by):
+    """All are sent before the first is waited for: the last of those and the first of these are one
+    call."""
+    both = min(len(sends), len(wanted), 1)
+    before, last = sends[: len(sends) - both], sends[len(sends) - both :]
     with _calls.making(made):
-        sent = [_send_leaf("sendrecv", leaf, to) for leaf in jax.tree.leaves(x)]
-    with _calls.making(made._replace(tag=recvtag or made.tag)):
+        sent = [_send_leaf("sendrecv", leaf, to) for leaf in before]
         # What is received depends on what is sent: so a derivative goes by both.
-        return jax.tree.map(
-            lambda leaf: _recv_leaf("sendrecv", _after(_array(leaf), *sent), by), like
-        )
+        first = [_after(like, *sent) for like in wanted[:both]]
+        got = [_sendrecv.bind(x, like, axes=to, source=by) for x, like in zip(last, first)]
+    with _calls.making(made._replace(tag=made.recvtag), both):
+        sent += [_element(x) for x in last if isinstance(x, jax.core.Tracer)]
+        return got + [_recv_leaf("sendrecv", _after(like, *sent), by) for like in wanted[both:]]
+
+
+def _element(x):
+    return jnp.ravel(x)[0] if jnp.size(x) else jnp.zeros((), x.dtype)
 
 
 def _is_own(place, group):
@@ -189,5 +209,74 @@ def _recv_lower(ctx, like, *, axes):
     return _recv.call(ctx.replace(avals_in=[]), [], groups)
 
 
+# ---- sendrecv: one call of both, which has the tag of what it receives besides -----------
+
+
+def _sendrecv_type(x, like, *, axes, source):
+    return _primitive.result_type("sendrecv", like, axes)
+
+
+def _receiving(made):
+    """Of a sendrecv, the call by which the other one receives; that of the way back."""
+    return made._replace(tag=made.recvtag, recvtag=made.tag)
+
+
+def _sendrecv_jvp(primals, tangents, *, axes, source):
+    y = _sendrecv.bind(*primals, axes=axes, source=source)
+    dx, dlike = tangents
+    moves = not isinstance(dx, ad.Zero), jnp.issubdtype(y.dtype, jnp.inexact)
+    made = _calls.present().derived("tangent")
+    if all(moves):
+        dlike = ad.instantiate_zeros(dlike)
+        with _calls.making(made):
+            return y, _sendrecv.bind(dx, dlike, axes=axes, source=source)
+    if moves[0]:
+        with _calls.making(made):
+            _send.bind(dx, axes=axes)
+    elif not isinstance(dlike, ad.Zero):
+        with _calls.making(_receiving(made)):
+            return y, _recv.bind(dlike, axes=source)
+    return y, ad.Zero.from_primal_value(y)
+
+
+def _sendrecv_transpose(cotangent, x, like, *, axes, source):
+    if isinstance(cotangent, ad.Zero):
+        return cotangent, None
+    back = {"axes": _back(source)}
+    with _calls.making(_receiving(_calls.present())):
+        if ad.is_undefined_primal(x):
+            wanted = jnp.zeros(x.aval.shape, x.aval.dtype)
+            made = _sendrecv.bind(cotangent, wanted, source=_back(axes), **back)
+            results = made, None
+        else:
+            made = _send.bind(cotangent, **back)
+            results = None, None
+    if ad.is_undefined_primal(like):
+        zeros = jnp.zeros(like.aval.shape, like.aval.dtype)
+        results = results[0], _after(zeros, _element(made))
+    return results
+
+
+def _sendrecv_batch(axis_data, args, dims, *, axes, source):
+    x, like = (_to_front(arg, dim) for arg, dim in zip(args, dims))
+    mapped = any(dim is not None for dim in dims)
+    if mapped and dims[1] is None:
+        like = jnp.broadcast_to(like, (axis_data.size, *like.shape))
+    return _sendrecv.bind(x, like, axes=axes, source=source), 0 if mapped else None
+
+
+def _sendrecv_lower(ctx, x, like, *, axes, source):
+    groups, sources = (_sendrecv.groups(ctx, pair) for pair in (axes, source))
+    one = ctx.replace(avals_in=ctx.avals_in[:1])
+    return _sendrecv.call(one, [x], groups, from_groups=sources)
+
+
 _send.define(_send_type, _send_batch, _send_lower, linear=_send_transpose)
 _recv.define(_recv_type, _recv_batch, _recv_lower, linear=_recv_transpose)
+_sendrecv.define(
+    _sendrecv_type,
+    _sendrecv_batch,
+    _sendrecv_lower,
+    jvp=_sendrecv_jvp,
+    transpose=_sendrecv_transpose,
+)

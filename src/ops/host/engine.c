@@ -7,6 +7,10 @@
 #include "ops/host/engine.h"
 
 enum { MAX_THREADS = 512, BATCH = 64 };
+/* How much longer than a spin a call stays in XLA's thread: the first part awake,
+ * the rest asleep, since the one it waits for may need this very core. Leaving
+ * the thread costs two more switches. */
+enum { LINGER_SPINS = 10 };
 
 struct oriel_engine {
     oriel_comm *comm;           /* whose calls it drives */
@@ -52,16 +56,27 @@ oriel_request *oriel_engine_take(oriel_engine *engine)
     if (engine->free != NULL || grow(engine)) {
         request = engine->free;
         engine->free = request->next;
+        request->sent = NULL;
     }
     pthread_mutex_unlock(&engine->lock);
     return request;
 }
 
+/* Called with the lock held. */
+static void release(oriel_engine *engine, oriel_request *request)
+{
+    request->next = engine->free;
+    engine->free = request;
+    if (request->sent != NULL) {
+        request->sent->next = engine->free;
+        engine->free = request->sent;
+    }
+}
+
 void oriel_engine_give(oriel_engine *engine, oriel_request *request)
 {
     pthread_mutex_lock(&engine->lock);
-    request->next = engine->free;
-    engine->free = request;
+    release(engine, request);
     pthread_mutex_unlock(&engine->lock);
 }
 
@@ -85,6 +100,43 @@ static oriel_request *pop(oriel_engine *engine)
             engine->tail = NULL;
     }
     return request;
+}
+
+/* ---- XLA's threads ----------------------------------------------------------------- */
+
+static uint32_t progress_of(const oriel_request *request)
+{
+    return oriel_request_progress(request) +
+           (request->sent != NULL ? oriel_request_progress(request->sent) : 0);
+}
+
+oriel_status oriel_engine_linger(oriel_request *request)
+{
+    oriel_comm *comm = request->comm;
+    uint32_t before = progress_of(request);
+    double moved = oriel_now();
+    oriel_waiter waiter = {0};
+    oriel_status st;
+
+    while ((st = oriel_request_step(request)) == ORIEL_IN_PROGRESS) {
+        double now = oriel_now();
+
+        if (progress_of(request) != before) {
+            before = progress_of(request);
+            moved = now;
+            oriel_waiter_end(comm, &waiter);
+        }
+        if (request->left || now - moved >= LINGER_SPINS * comm->spin)
+            break;
+        if (now - moved < comm->spin)
+            oriel_relax(1);
+        else
+            oriel_waiter_sleep(comm, &waiter, LINGER_SPINS * comm->spin);
+    }
+    oriel_waiter_end(comm, &waiter);
+    if (st == ORIEL_IN_PROGRESS && request->cell == NULL)
+        oriel_request_leave(request); /* there is no room for a cell */
+    return st;
 }
 
 /* ---- threads --------------------------------------------------------------------- */
@@ -124,8 +176,7 @@ static void complete(oriel_engine *engine, oriel_request *request, oriel_status 
     oriel_comm_ring(engine->comm, engine->comm->process);
     request->done(request, status);
     pthread_mutex_lock(&engine->lock);
-    request->next = engine->free;
-    engine->free = request;
+    release(engine, request);
     if (engine->pending == 0)
         pthread_cond_broadcast(&engine->drained);
 }

@@ -17,7 +17,11 @@ void oriel_engine_destroy(oriel_engine *engine, double patience_s);
 
 /* A request from the engine's free list; NULL when memory is out. */
 oriel_request *oriel_engine_take(oriel_engine *engine);
+/* With what it sends, if it is a sendrecv. */
 void oriel_engine_give(oriel_engine *engine, oriel_request *request);
+/* Steps until the outcome, or until nothing has moved for a while that XLA's
+ * threads can be kept: ORIEL_IN_PROGRESS. */
+oriel_status oriel_engine_linger(oriel_request *request);
 /* The engine steps `request` from now on, calls `done` with the outcome and then
  * takes the request back. */
 void oriel_engine_submit(oriel_engine *engine, oriel_request *request);

@@ -10,10 +10,6 @@
 
 /* Deadline and neighbours are looked at once in this many idle steps. */
 enum { LIMIT_POLLS = 64 };
-/* How much longer than a spin a call stays in XLA's thread: the first part awake,
- * the rest asleep, since the one it waits for may need this very core. Leaving
- * the thread costs two more switches. */
-enum { LINGER_SPINS = 10 };
 /* Looks at the others before a blocking call gets a clock and a deadline. */
 enum { FIRST_LOOKS = 200, FIRST_YIELDS = 16 };
 
@@ -80,6 +76,7 @@ oriel_status oriel_request_begin(oriel_request *request, const oriel_group *grou
     request->cell = NULL;
     request->leaves = key != NULL && op->kind == ORIEL_KIND_MESSAGE && index == op->root;
     request->left = 0;
+    request->sent = NULL;
     request->kept = request->arrays = request->slices = NULL;
     request->moves = op->ragged != NULL ? &oriel_moves_ragged : &oriel_moves_fixed;
     oriel_op_describe(group, op, &request->record);
@@ -373,10 +370,7 @@ static oriel_status expose(oriel_request *request)
     return st;
 }
 
-/* XLA runs some programs one call after the other, so two that first send to each other would wait
- * for ever. Where the receiver is not there yet, or there is no room for a cell, the sender goes
- * on, and what it sends is kept; a small message lies beside its cell, once it has one. */
-static void leave(oriel_request *request)
+void oriel_request_leave(oriel_request *request)
 {
     size_t bytes = request->record.bytes;
 
@@ -423,7 +417,7 @@ static oriel_status enter(oriel_request *request)
         oriel_group_ring(request->group);
         return revoked(request);
     }
-    leave(request);
+    oriel_request_leave(request);
     if (expose(request) != ORIEL_OK ||
         !oriel_cell_arrive(request->group, request->cell, request->index))
         return revoked(request);
@@ -505,7 +499,7 @@ static oriel_status alone(oriel_request *request)
     return st == ORIEL_OK ? succeed(request) : fail(request, st);
 }
 
-oriel_status oriel_request_step(oriel_request *request)
+static oriel_status step_one(oriel_request *request)
 {
     oriel_status st = ORIEL_OK;
 
@@ -527,6 +521,43 @@ oriel_status oriel_request_step(oriel_request *request)
     return st;
 }
 
+void oriel_request_pair(oriel_request *received, oriel_request *sent)
+{
+    sent->leaves = 0; /* the call waits, and with it the operand */
+    received->sent = sent;
+}
+
+static void step_until_ended(oriel_request *request)
+{
+    if (request->ended)
+        return;
+    request->outcome = step_one(request);
+    request->ended = request->outcome != ORIEL_IN_PROGRESS;
+}
+
+/* It is over when both messages are: nobody may look at the operand after that. A failure of one
+ * is the world's, so it ends the other as well, but for one that was complete. */
+static oriel_status step_pair(oriel_request *received)
+{
+    oriel_request *sent = received->sent;
+
+    if (received->polls == 0) /* who drives it has asked for a look at the limits */
+        sent->polls = 0;
+    step_until_ended(sent);
+    step_until_ended(received);
+    received->polls += received->ended;
+    if (!received->ended || !sent->ended)
+        return ORIEL_IN_PROGRESS;
+    if (received->outcome != ORIEL_OK)
+        return oriel_verdict_revoked(received);
+    return sent->outcome == ORIEL_OK ? ORIEL_OK : oriel_verdict_revoked(sent);
+}
+
+oriel_status oriel_request_step(oriel_request *request)
+{
+    return request->sent == NULL ? step_one(request) : step_pair(request);
+}
+
 oriel_status oriel_request_run(oriel_request *request)
 {
     oriel_waiter waiter = {.patient = 1};
@@ -540,34 +571,5 @@ oriel_status oriel_request_run(oriel_request *request)
             request->polls = 0; /* look at the limits too */
     }
     oriel_waiter_end(request->comm, &waiter);
-    return st;
-}
-
-oriel_status oriel_request_linger(oriel_request *request)
-{
-    oriel_comm *comm = request->comm;
-    uint32_t before = oriel_request_progress(request);
-    double moved = oriel_now();
-    oriel_waiter waiter = {0};
-    oriel_status st;
-
-    while ((st = oriel_request_step(request)) == ORIEL_IN_PROGRESS) {
-        double now = oriel_now();
-
-        if (oriel_request_progress(request) != before) {
-            before = oriel_request_progress(request);
-            moved = now;
-            oriel_waiter_end(comm, &waiter);
-        }
-        if (request->left || now - moved >= LINGER_SPINS * comm->spin)
-            break;
-        if (now - moved < comm->spin)
-            oriel_relax(1);
-        else
-            oriel_waiter_sleep(comm, &waiter, LINGER_SPINS * comm->spin);
-    }
-    oriel_waiter_end(comm, &waiter);
-    if (st == ORIEL_IN_PROGRESS && request->cell == NULL)
-        leave(request); /* there is no room for a cell */
     return st;
 }

@@ -75,6 +75,7 @@ struct oriel_request {
     void *kept;                  /* a copy of send, where that is overwritten or given back */
     int leaves;                  /* a message of XLA's: its sender need not wait, and if it ... */
     int left;                    /* ... does not, `kept` has what the receiver will take */
+    oriel_request *sent;         /* a sendrecv: what it sends, stepped with this one; NULL: none */
     void *arrays;                /* own copy of what op and ragged point to */
     struct ragged_slice *slices; /* what the others' streams began with */
     oriel_ragged ragged;         /* what op.ragged points to */
@@ -114,10 +115,17 @@ oriel_status oriel_request_begin(oriel_request *request, const oriel_group *grou
                                  int index, const oriel_key *key);
 /* Makes it the group's next ordered call of its rank. */
 void oriel_request_order(oriel_request *request);
+/* Makes `received` a sendrecv: its steps are those of `sent` as well, which nobody else steps, and
+ * its outcome is that of both. Both have begun; what is sent stays in place, and is not copied. */
+void oriel_request_pair(oriel_request *received, oriel_request *sent);
 /* Copies the arrays that describe the call; on failure drops the request. */
 oriel_status oriel_request_keep(oriel_request *request);
 /* Chooses mode and copies for the place where the members meet. */
 void oriel_request_choose(oriel_request *request, enum oriel_meeting meeting);
+/* XLA runs some programs one call after the other, so two that first send to each other would wait
+ * for ever. Where the receiver is not there yet, or there is no room for a cell, the sender goes
+ * on, and what it sends is kept; a small message lies beside its cell, once it has one. */
+void oriel_request_leave(oriel_request *request);
 /* Releases what a request holds; a step that gives an outcome has done so. */
 void oriel_request_drop(oriel_request *request);
 /* Whether the call goes by the group's lane: it arrives there before all else. */
@@ -135,9 +143,6 @@ static inline uint32_t oriel_request_progress(const oriel_request *request)
 oriel_status oriel_request_step(oriel_request *request);
 /* Steps until the outcome. */
 oriel_status oriel_request_run(oriel_request *request);
-/* Steps until the outcome, or until nothing has moved for a while that XLA's
- * threads can be kept. */
-oriel_status oriel_request_linger(oriel_request *request);
 
 /* ---- started requests (started.c): one list per rank, used by its thread alone ---- */
 

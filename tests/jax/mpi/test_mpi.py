@@ -33,6 +33,8 @@ LOST = {
     "late": ("rank 1 (process 1) did not come to send within",),
     "taken": ("process 1", "waits for it in message of 4194304 bytes of f32"),
     "turns": ("(tangent) (transposed)', 3xf32, 1 of 2 transposed)", "3xf32, 1 of 1 transposed)"),
+    "both": ("for message of 12 bytes of f32 at __main__:", "'message', 3xf32)", "3x1xf32)"),
+    "half": ("rank 1 (process 1) did not come to receive within",),
 }
 
 

@@ -1,6 +1,7 @@
 """Messages that do not arrive, each in a world of its own. Rank 0 sends, rank 1 receives: shape (another one
 is received), late (rank 1 sends nothing), taken (rank 1 does not receive what rank 0 has left, and
-rank 0 hears of it in finalize), turns (rank 1 transposes one message by itself, rank 0 two)"""
+rank 0 hears of it in finalize), turns (rank 1 transposes one message by itself, rank 0 two), both
+(another one is received by a sendrecv), half (rank 1 sends to a sendrecv, and receives nothing)"""
 
 import jax
 import jax.numpy as jnp
@@ -37,6 +38,19 @@ def turns():
             jax.jit(jax.grad(lambda x: oriel.recv(x, 0).sum()))(x).block_until_ready()
 
 
+def both():
+    x = jnp.ones(3)
+    sent = x if oriel.rank() == 0 else x[:, None]
+    oriel.sendrecv(sent, x, 1 - oriel.rank(), 1 - oriel.rank()).block_until_ready()
+
+
+def half():
+    if oriel.rank() == 0:
+        oriel.sendrecv(jnp.ones(LARGE), jnp.ones(3), 1, 1).block_until_ready()
+    else:
+        oriel.send(jnp.ones(3), 0)
+
+
 def until_told():
     while True:
         oriel.check()
@@ -46,7 +60,7 @@ def text_of(how):
     try:
         oriel.init(distributed=False)
         how()
-        if how is late and oriel.rank() == 1:
+        if how in (late, half) and oriel.rank() == 1:
             until_told()
         oriel.finalize()
         return ""
@@ -55,7 +69,7 @@ def text_of(how):
 
 
 def main():
-    for how in (shape, late, taken, turns):
+    for how in (shape, late, taken, turns, both, half):
         report(how=how.__name__, text=text_of(how))
         try:
             oriel.finalize()

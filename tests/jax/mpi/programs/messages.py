@@ -57,6 +57,101 @@ def check_more_than_there_is_room_for():
     near(exchange(jnp.float64(1000 * rank)), 1000 * before + np.arange(count))
 
 
+def check_sendrecv_is_one_call():
+    rank, n = oriel.rank(), oriel.size()
+    after, before = (rank + 1) % n, (rank - 1) % n
+
+    def shift(x):
+        return oriel.sendrecv(x, x, before, after)
+
+    for function in (shift, lambda x: jax.vjp(shift, x)[1](x)):
+        lowered = jax.jit(function).lower(jnp.ones(3)).as_text()
+        assert lowered.count("custom_call @oriel_") == lowered.count("@oriel_sendrecv"), lowered
+    for count in (1, 5_000, 700_000):
+        near(jax.jit(shift)(jnp.asarray(values(rank, 3, count))), values(before, 3, count))
+
+
+def check_sendrecv_meets_send_and_recv():
+    """Rank 0 does both at once, rank 1 one after the other; the two differ in shape and dtype."""
+    rank = oriel.rank()
+    if rank > 1:
+        return
+    there, back = values(0, 4, 70_000), np.arange(6, dtype=np.int16).reshape(SHAPE)
+
+    @jax.jit
+    def at_once(x):
+        return oriel.sendrecv(x, jnp.zeros(SHAPE, jnp.int16), 1, 1)
+
+    @jax.jit
+    def receives_first(y):
+        got = oriel.recv(jax.ShapeDtypeStruct((70_000,), jnp.float64), 0)
+        oriel.send(y, 0)
+        return got
+
+    @jax.jit
+    def sends_first(y):
+        oriel.send(y, 0)
+        return oriel.recv(jax.ShapeDtypeStruct((70_000,), jnp.float64), 0)
+
+    for function in (receives_first, sends_first):
+        if rank == 0:
+            near(at_once(jnp.asarray(there)), back)
+        else:
+            near(function(jnp.asarray(back)), there)
+
+
+def check_trees_of_sendrecv():
+    """As many arrays need not come as go; all go before the first that comes is waited for."""
+    rank = oriel.rank()
+    if rank > 1:
+        return
+    other = 1 - rank
+    large = [jnp.asarray(values(rank, 5 + k, 40_000)) for k in range(3)]
+    theirs = [values(other, 5 + k, 40_000) for k in range(3)]
+    if rank == 0:
+        got = jax.jit(lambda x: oriel.sendrecv(x, x[:1], other, other))(large)
+        near(got, theirs[:1])
+        assert oriel.sendrecv([], large[1:], other, other)[1].shape == (40_000,)
+    else:
+        got = jax.jit(lambda x: oriel.sendrecv(x[:1], tuple(x), other, other))(large)
+        near(got, theirs)
+        assert oriel.sendrecv(tuple(large[1:]), [], other, other) == []
+
+
+def check_sendrecv_derivatives():
+    """Where what comes differs from what goes, and the other one does them one by one."""
+    rank = oriel.rank()
+    if rank > 1:
+        return
+    x, w = jnp.asarray(values(rank)), np.cos(values(rank, 6))
+
+    def at_once(x):
+        y = oriel.sendrecv(x**2, jnp.zeros(4), 1, 1)
+        return (y * jnp.arange(4.0)).sum() + (x * w).sum()
+
+    def one_by_one(x):
+        sent = oriel.send(jnp.sin(x.ravel()[:4]), 0)
+        got = oriel.recv(x, 0)
+        return (got * w).sum() + (sent * 2).sum()
+
+    if rank == 0:
+        wanted = 2 * values(0) * np.cos(values(1, 6)) + w
+        sent = lambda x: [x, x]  # noqa: E731
+    else:
+        wanted = np.full(SHAPE, 0.0)
+        wanted.ravel()[:4] = np.cos(values(1).ravel()[:4]) * (np.arange(4) + 2)
+        sent = lambda x: [x, 2 * x]  # noqa: E731
+    step = jax.grad(at_once if rank == 0 else one_by_one)
+    near(step(x), wanted)
+    near(jax.jit(step)(x), wanted)
+
+    def tree(x):
+        a, b = oriel.sendrecv(sent(x), [x, x], 1 - rank, 1 - rank)
+        return a.sum() + 3 * b.sum()
+
+    near(jax.jit(jax.grad(tree))(x), np.full(SHAPE, 4.0 if rank == 0 else 7.0))
+
+
 def check_order():
     """Rank 0 sends what the others count, in loops, branches and inner functions, and beside it all
     make other calls."""
@@ -196,6 +291,11 @@ def main():
     for count in (1, 5_000, 700_000):
         check_both_send_first(count)
     check_more_than_there_is_room_for()
+
+    check_sendrecv_is_one_call()
+    check_sendrecv_meets_send_and_recv()
+    check_trees_of_sendrecv()
+    check_sendrecv_derivatives()
     check_order()
     check_derivatives()
     check_vmap()

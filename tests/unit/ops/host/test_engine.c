@@ -323,6 +323,7 @@ static void test_requests(void **state)
             assert_non_null(taken[i]);
             memset(taken[i], 0xee, sizeof *taken[i]); /* distinct: none overlaps another */
             taken[i]->rank = i;
+            taken[i]->sent = NULL; /* it is no sendrecv */
         }
         for (int i = 0; i < MANY; i++) {
             assert_int_equal(taken[i]->rank, i);
