@@ -444,9 +444,8 @@ def _register(backend):
             jax.ffi.register_ffi_target(
                 f"oriel_{name}_borrowing", handlers | borrowing, platform=platform
             )
-    if backend == "cpu":
-        after = capsule(lib.oriel_ffi_after)
-        jax.ffi.register_ffi_target(_order.AFTER, after, platform=platform)
+    after = lib.oriel_ffi_after if backend == "cpu" else lib.oriel_ffi_cuda_copy
+    jax.ffi.register_ffi_target(_order.AFTER, capsule(after), platform=platform)
     _registered.add(backend)
 
 

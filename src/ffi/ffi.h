@@ -51,7 +51,8 @@
  *                      "oriel_recv" has a result alone. The group's first member sends.
  *                      "oriel_sendrecv" is two: it sends its operand and receives its result, and
  *                      of what it receives says from_groups, from_name, from_program and from_told
- * These four and scan work on CPUs alone: on GPUs they fail with a sentence.
+ * These four and scan work on CPUs alone: on GPUs they fail with a sentence. A message is a permute
+ * of its two ranks there.
  * A token may be the first of the operands and of the results, which orders the call. */
 #ifndef ORIEL_FFI_FFI_H
 #define ORIEL_FFI_FFI_H
@@ -96,7 +97,8 @@ ORIEL_API int oriel_ffi_cuda_stale(void);
  * core/device/device.h. */
 struct oriel_borrow_counts;
 ORIEL_API void oriel_ffi_cuda_borrowed(struct oriel_borrow_counts *borrowed_p);
-/* Copies its operand: for benchmarks, what an execution on the stream costs by itself. */
+/* "oriel_after" on GPUs. Of two buffers it makes a copy: for benchmarks, what an execution on the
+ * stream costs by itself. */
 ORIEL_API void *oriel_ffi_cuda_copy(struct xla_frame *frame);
 
 /* XLA type id of the call site's state: registered by Python through

@@ -90,7 +90,12 @@ def bound():
     """The call, for what is bound now: the arrays of a pytree have tags of their own."""
     made, before = present(), _present.bound
     _present.bound += 1
-    return made._replace(tag=f"{made.tag}[{before}]") if made.tag and before else made
+    return made._replace(tag=nth(made.tag, before)) if made.tag else made
+
+
+def nth(tag, i):
+    """Of array i of a pytree."""
+    return f"{tag}[{i}]" if i else tag
 
 
 def place(name):
@@ -341,6 +346,18 @@ class _Call:
         arrays = self.operation.results if received else self.operation.operands
         return _short_list([array.type for array in arrays])
 
+    def way(self):
+        """Of a message that is a permutation of its two ranks: who sends."""
+        if self.target != "oriel_permute":
+            return ""
+        pairs = list(ir.DenseIntElementsAttr(self._config()["pairs"]))
+        ends = self.ranks.split(",")
+        return (
+            ", both ways"
+            if len(pairs) > 2
+            else f", from rank {' to '.join(ends[i] for i in pairs)}"
+        )
+
     def words(self):
         """The same in short: for messages."""
         given = _order.entries_of(self._config())
@@ -395,7 +412,7 @@ def _seal(module):
             tag = ("tag", call.tag) if call.tag else ("place", call.name)
             tag = ("sequence", call.sequence) if call.sequence else tag
             shown = repr(tag[1])
-            shown += f", {call.types()}" if call.sequence else ""
+            shown += f", {call.types()}{call.way()}" if call.sequence else ""
             shown += f", {call.turn} transposed" if call.turn else ""
             called = f" (tag {shown})" if call.tag or call.sequence else ""
             over = _groups.describe(call.ranks)
@@ -403,8 +420,10 @@ def _seal(module):
             told = f"{call.name}{called}\n{module_name} calls over {over} {call.words()}"
             _write(call, _number("ranks", call.ranks, *tag), _number(call.shape()), told)
     _check_tags([call for call in calls if call.ranks and call.tag])
-    if all(call.platform == "cpu" for call in calls):  # on GPUs the stream is the order
-        _regions.order(module, ir.SymbolTable(module.operation))
+    # On GPUs calls are as XLA puts them on its stream, unless some are known by their order alone.
+    if all(call.platform == "cpu" for call in calls) or any(call.sequence for call in calls):
+        meets = any(call.sequence and call.target == "oriel_permute" for call in calls)
+        _regions.order(module, ir.SymbolTable(module.operation), tags=not meets)
     for operation in _order.calls_of(module):
         for name in _NOTES:
             del operation.attributes[name]

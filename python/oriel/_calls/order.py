@@ -4,7 +4,8 @@ start them one after the other would wait for each other. So each call takes a r
 before it as an operand that it does not read: the order of the program, on all ranks. A call that
 was given a tag comes after the one before it of that tag alone.
 
-On GPUs calls are in the order in which XLA puts them on its stream.
+On GPUs calls are in the order in which XLA puts them on its stream. Where a program has some that
+other ranks make elsewhere, in their order, all are put in that of the program, too.
 
 Inner functions, loops and branches are entered and left by a call that hands its operand on, and
 comes after another value (`oriel_after`). All this is about the arrays of one device; regions.py
@@ -47,10 +48,11 @@ def is_call(operation):
 
 
 class Calls:
-    """`table`: the functions of the module; those that hold calls are called once."""
+    """`table`: the functions of the module; those that hold calls are called once. `tags`: calls
+    with a tag have an order of their own."""
 
-    def __init__(self, table):
-        self._table = table
+    def __init__(self, table, tags=True):
+        self._table, self._tags = table, tags
         self._holds = {}  # names of functions
 
     def _body(self, operation):
@@ -80,7 +82,7 @@ class Calls:
         there when the last has been made."""
         tags = {}  # a result of the last call with a tag, whose calls of one group have one block
         for operation in self.holders(block):
-            if is_call(operation) and (tag := text_of(operation, TAG)):
+            if is_call(operation) and self._tags and (tag := text_of(operation, TAG)):
                 tags[tag] = _put(operation, tags.get(tag))
             elif is_call(operation):
                 before = _put(operation, before if local and is_effect(operation) else None)

@@ -16,13 +16,13 @@ ir = mlir.ir
 _REGION = "sdy.manual_computation"
 
 
-def order(module, table):
-    """Puts the calls of a module in their order; `table` has its functions."""
+def order(module, table, tags):
+    """Puts the calls of a module in their order; `table` and `tags` are as _order.Calls has them."""
     attributes = module.operation.attributes
     devices = 0
     if "mhlo.num_partitions" in attributes:
         devices = ir.IntegerAttr(attributes["mhlo.num_partitions"]).value
-    calls = _order.Calls(table)
+    calls = _order.Calls(table, tags)
     for operation in list(module.body.operations):
         function = operation.operation
         if function.name == "func.func" and _order.text_of(function, "sym_name") == "main":

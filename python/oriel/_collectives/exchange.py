@@ -235,6 +235,11 @@ def _permute_lower(ctx, x, *, axes, pairs):
     return _permute.call(ctx, [x], groups, pairs=pairs)
 
 
+def lower_pairs(ctx, x, ranks, pairs):
+    """A permutation over a group of ranks, which is another call's."""
+    return _permute.call(ctx, [x], np.array([ranks]), pairs=pairs)
+
+
 _all_to_all.define(
     _all_to_all_type, _all_to_all_batch, _all_to_all_lower, linear=_all_to_all_transpose
 )

@@ -1,7 +1,11 @@
 """send, recv and sendrecv: messages from one rank to another, each in a program of its own.
 
 A message is a call of a group of two, whose first member sends. The two ends stand at different
-places, so they belong together by their ranks and a tag, and in the order of the program."""
+places, so they belong together by their ranks and a tag, and in the order of the program.
+
+On GPUs it is a permutation of the two ranks, and each waits for the other on its stream."""
+
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -9,6 +13,7 @@ from jax import lax
 from jax.interpreters import ad
 
 from oriel import _calls, _world
+from oriel._collectives import exchange as _exchange
 from oriel._collectives import groups as _groups
 from oriel._collectives import primitive as _primitive
 from oriel._collectives.groups import Group
@@ -22,10 +27,10 @@ _sendrecv = Operation("sendrecv", operation="message")
 def send(x, dest, *, group=None, tag="message", effect=False):
     """Sends `x` to the rank `dest`, which receives it; gives `x`, once it is on its way.
 
-    It waits for nobody: what the receiver does not take at once is kept for it. Messages from one
-    rank to another with one `tag` are received in the order in which they are sent. `x` may be a
-    pytree; `dest` is an index in `group`, where that is given. Only in a program of one device with
-    one device per process, outside shard_map.
+    It waits for nobody, what the receiver does not take at once is kept for it; but on GPUs both
+    wait for each other. Messages from one rank to another with one `tag` are received in the order
+    in which they are sent. `x` may be a pytree; `dest` is an index in `group`, where that is given.
+    Only in a program of one device with one device per process, outside shard_map.
 
     Of what is made of the result, the derivative is that of the identity and what the receiver
     makes of the message: its cotangent comes back as a message.
@@ -70,22 +75,41 @@ def exchange(x, like, source, dest, group, recvtag):
     wanted = [_primitive.check_array("sendrecv", _array(leaf), "like") for leaf in wanted]
     made = _calls.present()
     made = made._replace(recvtag=recvtag or made.tag)
-    return jax.tree.unflatten(structure, _exchange(made, sends, wanted, to, by))
+    return jax.tree.unflatten(structure, _exchange_leaves(made, sends, wanted, to, by))
 
 
-def _exchange(made, sends, wanted, to, by):
+def _exchange_leaves(made, sends, wanted, to, by):
     """All are sent before the first is waited for: the last of those and the first of these are one
     call."""
+    if _permutes():
+        return _exchange_in_turn(made, sends, wanted, to, by)
     both = min(len(sends), len(wanted), 1)
     before, last = sends[: len(sends) - both], sends[len(sends) - both :]
     with _calls.making(made):
         sent = [_send_leaf("sendrecv", leaf, to) for leaf in before]
-        # What is received depends on what is sent: so a derivative goes by both.
-        first = [_after(like, *sent) for like in wanted[:both]]
+    # What is received depends on what is sent: so a derivative goes by both.
+    first = [_after(like, *sent) for like in wanted[:both]]
+    with _calls.making(made._replace(tag=_calls.nth(made.tag, len(before)))):
         got = [_sendrecv.bind(x, like, axes=to, source=by) for x, like in zip(last, first)]
+    sent += [_element(x) for x in last if isinstance(x, jax.core.Tracer)]
     with _calls.making(made._replace(tag=made.recvtag), both):
-        sent += [_element(x) for x in last if isinstance(x, jax.core.Tracer)]
         return got + [_recv_leaf("sendrecv", _after(like, *sent), by) for like in wanted[both:]]
+
+
+def _exchange_in_turn(made, sends, wanted, to, by):
+    """The same on GPUs, where each rank waits for the other: array by array."""
+    got = []
+    for i in range(max(len(sends), len(wanted))):
+        tag, recvtag = _calls.nth(made.tag, i), _calls.nth(made.recvtag, i)
+        with _calls.making(made._replace(tag=tag, recvtag=recvtag)):
+            if i < min(len(sends), len(wanted)):
+                got.append(_sendrecv.bind(sends[i], wanted[i], axes=to, source=by))
+            elif i < len(sends):
+                _send_leaf("sendrecv", sends[i], to)
+        if len(got) == i < len(wanted):
+            with _calls.making(made._replace(tag=recvtag)):
+                got.append(_recv_leaf("sendrecv", wanted[i], by))
+    return got
 
 
 def _element(x):
@@ -108,11 +132,6 @@ def _check_alike(x, like):
 def _pair(operation, role, place, group, sends):
     """The two ranks of a message, as a group: the first sends."""
     group = _primitive.find_axes(operation, _groups.chosen(operation, None, group))
-    if _world.current().platform == "gpu":
-        raise NotImplementedError(
-            f"oriel.{operation}: messages are of host memory alone; on GPUs call oriel.permute over "
-            "oriel.group([source, dest])"
-        )
     place = _primitive.check_integer(operation, role, place)
     ranks, own = _groups.ranks_of(group), _groups.index_in(group)
     if not 0 <= place < len(ranks):
@@ -172,19 +191,17 @@ def _send_transpose(cotangent, x, *, axes):
     return (_recv.bind(jnp.broadcast_to(_zeros(cotangent), x.aval.shape), axes=_back(axes)),)
 
 
-def _to_front(x, dim):
-    """Both ends map a dimension, and where it is, is agreed."""
-    return x if dim is None else jnp.moveaxis(x, dim, 0)
-
-
 def _send_batch(axis_data, args, dims, *, axes):
-    sent = _send.bind(_to_front(args[0], dims[0]), axes=axes)
+    sent = _send.bind(args[0], axes=axes)
     if dims[0] is None:
         return sent, None
     return jnp.broadcast_to(sent, (axis_data.size,)), 0  # what depends on it is mapped, too
 
 
 def _send_lower(ctx, x, *, axes):
+    if _permutes():
+        _permuted(ctx, x, axes, _calls.present().tag)
+        return _primitive.lower_here(ctx, lambda v: jnp.zeros((), v.dtype), x)
     return _send.call(ctx, [x], _send.groups(ctx, axes))
 
 
@@ -200,11 +217,13 @@ def _recv_transpose(cotangent, like, *, axes):
 
 
 def _recv_batch(axis_data, args, dims, *, axes):
-    y = _recv.bind(_to_front(args[0], dims[0]), axes=axes)
+    y = _recv.bind(args[0], axes=axes)
     return y, None if dims[0] is None else 0
 
 
 def _recv_lower(ctx, like, *, axes):
+    if _permutes():
+        return _permuted(ctx, like, axes, _calls.present().tag)
     groups = _recv.groups(ctx, axes)
     return _recv.call(ctx.replace(avals_in=[]), [], groups)
 
@@ -258,7 +277,7 @@ def _sendrecv_transpose(cotangent, x, like, *, axes, source):
 
 
 def _sendrecv_batch(axis_data, args, dims, *, axes, source):
-    x, like = (_to_front(arg, dim) for arg, dim in zip(args, dims))
+    x, like = args
     mapped = any(dim is not None for dim in dims)
     if mapped and dims[1] is None:
         like = jnp.broadcast_to(like, (axis_data.size, *like.shape))
@@ -266,9 +285,64 @@ def _sendrecv_batch(axis_data, args, dims, *, axes, source):
 
 
 def _sendrecv_lower(ctx, x, like, *, axes, source):
+    if _permutes():
+        return _lower_both(ctx, x, like, axes, source)
     groups, sources = (_sendrecv.groups(ctx, pair) for pair in (axes, source))
     one = ctx.replace(avals_in=ctx.avals_in[:1])
     return _sendrecv.call(one, [x], groups, from_groups=sources)
+
+
+# ---- on GPUs: permutations of the two ranks -----------------------------------------------
+
+PERMUTES = False  # tests set it: messages of CPUs go the same way
+
+
+def _permutes():
+    return PERMUTES or _world.current().platform == "gpu"
+
+
+def _permuted(ctx, x, pair, tag, back=None):
+    """A message over the pair, and one with the tag `back` the other way. What none comes to is
+    zeros."""
+    aval = ctx.avals_in[0]
+    if aval.size == 0:
+        return [x]
+    ranks = tuple(sorted(pair.ranks))
+    ends = tuple(map(ranks.index, pair.ranks))
+    if back not in (None, tag):  # both ranks name it alike
+        tag = " and ".join((tag, back) if ends == (0, 1) else (back, tag))
+    pairs = (ends,) if back is None else ((0, 1), (1, 0))
+    one = ctx.replace(avals_in=[aval], avals_out=[aval])
+    with _calls.making(_calls.present()._replace(tag=tag)), _calls.over(Group(ranks)):
+        return _exchange.lower_pairs(one, x, ranks, pairs)
+
+
+def _lower_both(ctx, x, like, to, by):
+    """With one other rank one call; with two, the ranks of each call say which is first: so that
+    ranks which pass something round in a circle do not wait for each other."""
+    made = _calls.present()
+    if set(to.ranks) == set(by.ranks):
+        _check_equal(*ctx.avals_in)
+        return _permuted(ctx, x, to, made.tag, made.recvtag)
+    sends = functools.partial(_permuted, ctx, x, to, made.tag)
+    receives = functools.partial(
+        _permuted, ctx.replace(avals_in=ctx.avals_in[1:]), like, by, made.recvtag
+    )
+    if sorted(to.ranks) < sorted(by.ranks):
+        sends()
+        return receives()
+    received = receives()
+    sends()
+    return received
+
+
+def _check_equal(x, like):
+    if (x.shape, x.dtype) != (like.shape, like.dtype):
+        raise ValueError(
+            f"oriel.sendrecv: on GPUs what goes to a rank and what comes from it have one shape and "
+            f"dtype; x is {x.dtype}{list(x.shape)}, like is {like.dtype}{list(like.shape)}: use send "
+            "and recv, the rank that sends first being one that the other receives from first"
+        )
 
 
 _send.define(_send_type, _send_batch, _send_lower, linear=_send_transpose)

@@ -1,12 +1,12 @@
-"""On GPUs: groups, trees of arrays, operations made of others, and bitwise reductions, inside
-jit, against NumPy. Each program runs three times, as in jax_ops.py, on poisoned memory."""
+"""On GPUs: groups, messages, trees of arrays, operations made of others, and bitwise reductions,
+inside jit, against NumPy. Each program runs three times, as in jax_ops.py, on poisoned memory."""
 
 import jax
 import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 import oriel
-from jax_common import failure_of, own, poison, row, sharded, spread, start
+from jax_common import failure_of, own, poison, row, sharded, spread, start, wait_for
 
 jax.config.update("jax_enable_x64", True)
 
@@ -175,10 +175,88 @@ def check_groups(rng):
     row("made of others, over the world")
 
 
-def check_refused():
-    said = failure_of(lambda: oriel.send(jnp.ones(3), 1 - min(oriel.rank(), 1)))
-    assert "GPU" in said or "cuda" in said.lower(), said
-    row("messages are refused")
+def check_ring(rng, shape):
+    """sendrecv: with two ranks one permutation of both, with more one for each neighbour."""
+    n, me = oriel.size(), oriel.rank()
+    after, before = (me + 1) % n, (me - 1) % n
+    x, w = whole(rng, (n, *shape)), whole(rng, (n, *shape))
+    mine = jnp.asarray(x[me])
+
+    def shift(v):
+        return oriel.sendrecv(v, v, before, after)
+
+    step = jax.jit(lambda v: shift([v, 2 * v, v.astype(jnp.int16)]))
+    for turn in range(3):
+        poison(16)
+        got = step(mine)
+        for array, wanted in zip(got, (x, 2 * x, x.astype(np.int16)), strict=True):
+            same(array, wanted[before], f"round a ring, {shape}, run {turn}")
+    grad = jax.grad(lambda v: (shift(v) * w[me]).sum())
+    for function in (grad, jax.jit(grad)):
+        same(function(mine), w[after], f"gradient of a ring, {shape}")
+    if len(shape) == 2:
+        dim = me % 2
+        mapped = jax.jit(jax.vmap(shift, in_axes=dim, out_axes=dim))
+        wanted = np.moveaxis(x[before], 0, dim)
+        same(mapped(np.moveaxis(x[me], 0, dim)), wanted, "vmap of a ring")
+    row(f"messages round a ring, {shape}")
+
+
+def check_one_by_one(rng):
+    """Rank 0 sends what the others count, in a program of its own, and all make another call."""
+    n, me = oriel.size(), oriel.rank()
+    x = whole(rng, (n, 1000))
+
+    @jax.jit
+    def send_all(v):
+        for to in range(1, n):
+            v = oriel.send(v, to)
+            v = jax.lax.fori_loop(0, 3, lambda i, v, to=to: oriel.send(v + 1, to), v)
+            v = jax.lax.cond(v[0] > -100, lambda v, to=to: oriel.send(v + 1, to), lambda v: v, v)
+            v = v - 4
+        return oriel.all_reduce(v, tag="sum")
+
+    @jax.jit
+    def receive_all(v):
+        first = oriel.recv(v, 0)
+        rest = jax.lax.scan(lambda c, _: (c, oriel.recv(v, 0)), 0, None, length=4)[1]
+        return first, rest, oriel.all_reduce(v, tag="sum")
+
+    for turn in range(3):
+        poison(16)
+        if me == 0:
+            total = send_all(jnp.asarray(x[0]))
+        else:
+            first, rest, total = receive_all(jnp.asarray(x[me]))
+            same(first, x[0], f"first message, run {turn}")
+            same(rest, x[0] + np.arange(1, 5, dtype=np.float32)[:, None], f"messages, run {turn}")
+        same(total, x.sum(0), f"sum beside messages, run {turn}")
+    row("messages one by one")
+
+    a, b = whole(rng, (2, 1000))
+    if me == 0:
+        got = jax.jit(jax.grad(lambda v: (oriel.send(v**2, 1) * a).sum()))(jnp.asarray(x[0]))
+        same(got, 2 * x[0] * (a + b), "gradient of send")
+    elif me == 1:
+        got = jax.jit(jax.grad(lambda v: (oriel.recv(v, 0) * b + v).sum()))(jnp.asarray(x[1]))
+        same(got, np.ones_like(x[1]), "gradient of recv")
+    row("gradient of messages")
+
+
+def check_both_send_first():
+    """In a world of its own, as that ends it: both are told who sends."""
+
+    def told():
+        if oriel.rank() < 2:
+            jax.block_until_ready(oriel.send(jnp.ones(3), 1 - oriel.rank()))
+        wait_for(oriel.check, 30)
+
+    start(timeout=20)
+    said = failure_of(told)
+    assert "permute" in said and "rank 0" in said and "rank 1" in said, said
+    print(f"both send first: {said}", flush=True)
+    oriel.finalize()
+    row("messages that both send first")
 
 
 def main():
@@ -190,9 +268,12 @@ def main():
     check_trees(mesh, rng)
     check_index_groups(mesh, rng)
     check_groups(rng)
-    check_refused()
+    for shape in SHAPES:
+        check_ring(rng, shape)
+    check_one_by_one(rng)
     oriel.check()
     oriel.finalize()
+    check_both_send_first()
     row("end")
 
 

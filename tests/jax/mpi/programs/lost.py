@@ -1,12 +1,16 @@
 """Messages that do not arrive, each in a world of its own. Rank 0 sends, rank 1 receives: shape (another one
 is received), late (rank 1 sends nothing), taken (rank 1 does not receive what rank 0 has left, and
 rank 0 hears of it in finalize), turns (rank 1 transposes one message by itself, rank 0 two), both
-(another one is received by a sendrecv), half (rank 1 sends to a sendrecv, and receives nothing)"""
+(another one is received by a sendrecv), half (rank 1 sends to a sendrecv, and receives nothing). lost.py permutes: as on GPUs, besides
+first (both ranks send before they receive) and mixed (a sendrecv meets a send)"""
+
+import sys
 
 import jax
 import jax.numpy as jnp
 import oriel
 from common import report
+from oriel._collectives import message
 
 LARGE = 1 << 20
 
@@ -51,6 +55,21 @@ def half():
         oriel.send(jnp.ones(3), 0)
 
 
+def first():
+    x = jnp.ones(3)
+    oriel.send(x, 1 - oriel.rank())
+    oriel.recv(x, 1 - oriel.rank()).block_until_ready()
+
+
+def mixed():
+    x = jnp.ones(3)
+    if oriel.rank() == 0:
+        oriel.sendrecv(x, x, 1, 1).block_until_ready()
+    else:
+        oriel.send(x, 0).block_until_ready()
+        oriel.recv(x, 0).block_until_ready()
+
+
 def until_told():
     while True:
         oriel.check()
@@ -69,7 +88,9 @@ def text_of(how):
 
 
 def main():
-    for how in (shape, late, taken, turns, both, half):
+    message.PERMUTES = "permutes" in sys.argv
+    cases = (shape, late, taken, turns, both, half)
+    for how in (shape, late, both, first, mixed) if message.PERMUTES else cases:
         report(how=how.__name__, text=text_of(how))
         try:
             oriel.finalize()

@@ -1,11 +1,16 @@
 """Messages between ranks whose programs differ: messages.py, one device for each process, two or
-more of them. All is compared with NumPy."""
+more of them. All is compared with NumPy. messages.py permutes: as on GPUs, where a message is a
+permutation of two ranks, and the one waits for the other."""
+
+import sys
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import oriel
 from common import report
+from oriel import mpi
+from oriel._collectives import message
 
 SHAPE = 2, 3
 
@@ -252,6 +257,43 @@ def check_groups_and_trees():
     near(own["a"], tree["a"])
 
 
+def check_permutations():
+    """Of two ranks, as many as there are messages, and less where two go both ways."""
+    rank, n = oriel.rank(), oriel.size()
+    after, before = (rank + 1) % n, (rank - 1) % n
+    count = 1 if n == 2 else 2
+    tree = {"a": jnp.asarray(values(rank, 7)), "b": [jnp.arange(4) + rank, jnp.ones(0)]}
+
+    def shift(x):
+        return oriel.sendrecv(x, x, before, after)
+
+    text = jax.jit(shift).lower(tree).as_text()
+    assert text.count("custom_call @oriel_") == text.count("@oriel_permute") == 2 * count, text
+    for function in (shift, jax.jit(shift)):
+        got = function(tree)
+        near(got["a"], values(before, 7))
+        near(got["b"][0], np.arange(4) + before)
+        assert got["b"][1].shape == (0,)
+
+    def tagged(x):
+        return mpi.sendrecv(x, x, before, after, sendtag=rank, recvtag=before)
+
+    near(jax.jit(tagged)(tree["a"]), values(before, 7))
+    near(jax.jit(jax.grad(lambda x: (tagged(x) ** 2).sum()))(tree["a"]), 2 * values(rank, 7))
+    turned = oriel.group([1, 0])
+    if rank == 0:
+        got = jax.jit(lambda x: oriel.sendrecv([x, 2 * x], [x], 0, 0, group=turned))(tree["a"])
+        near(got[0], values(1, 7))
+    elif rank == 1:
+        got = jax.jit(lambda x: oriel.sendrecv([x], [x, x], 1, 1, group=turned))(tree["a"])
+        near(got[0], values(0, 7))
+        near(got[1], 2 * values(0, 7))
+    if rank < 2:
+        x = jnp.ones(3)
+        other = 1 - rank
+        refused(lambda: oriel.sendrecv(x, x[:2], other, other), ValueError, "like is float64[2]")
+
+
 def check_dtypes():
     rank = oriel.rank()
     for name in ("bool", "int8", "uint16", "float16", "bfloat16", "complex64", "float8_e5m2"):
@@ -285,21 +327,28 @@ def check_errors():
     refused(lambda: oriel.sendrecv(x, x[:1], rank, rank), ValueError, "sends shape (3,) to itself")
 
 
-def main():
-    jax.config.update("jax_enable_x64", True)
-    oriel.init(distributed=False)
+def check_as_on_cpus():
     for count in (1, 5_000, 700_000):
         check_both_send_first(count)
     check_more_than_there_is_room_for()
-
     check_sendrecv_is_one_call()
     check_sendrecv_meets_send_and_recv()
     check_trees_of_sendrecv()
     check_sendrecv_derivatives()
+    check_groups_and_trees()
+
+
+def main():
+    jax.config.update("jax_enable_x64", True)
+    oriel.init(distributed=False)
+    message.PERMUTES = "permutes" in sys.argv
+    if message.PERMUTES:
+        check_permutations()
+    else:
+        check_as_on_cpus()
     check_order()
     check_derivatives()
     check_vmap()
-    check_groups_and_trees()
     check_dtypes()
     check_errors()
     report(ok=True)
