@@ -146,7 +146,7 @@ enum stage {
  * begun ends whatever they wait for besides, and may have any. Others leave half of another's
  * pool alone: only a rank that can always make its own calls' cells makes progress whatever the
  * others wait for. Of the own pool an early call leaves the last. A message may be left by its
- * sender, and stays until it is received: so messages leave half of the own pool, too. */
+ * sender, and stays until it is received: so senders leave half of the own pool, too. */
 static uint32_t share_of(uint32_t count, int own, enum stage stage)
 {
     if (stage == CALL_BEGUN)
@@ -177,10 +177,12 @@ static int take_resources(const oriel_heap *heap, heap_cell *cell, int owner, in
     return 0;
 }
 
-/* Whether its sender may leave the cell before anybody else has come. */
-static int may_be_left(const oriel_record *record)
+/* Whether the member that makes the cell may leave it before anybody else has come: the sender of a
+ * message. Its receiver waits there, and must find room whatever has been sent and left. */
+static int may_be_left(const oriel_group *group, int rank, const oriel_record *record)
 {
-    return record->kind == ORIEL_KIND_MESSAGE && record->mode == ORIEL_MODE_EAGER;
+    return record->kind == ORIEL_KIND_MESSAGE && record->mode == ORIEL_MODE_EAGER &&
+           rank == group->ranks[0];
 }
 
 static enum stage stage_of(const oriel_group *group, int rank, const oriel_key *key,
@@ -188,7 +190,7 @@ static enum stage stage_of(const oriel_group *group, int rank, const oriel_key *
 {
     const oriel_member *member = &group->members[rank - group->comm->first_rank];
 
-    if (may_be_left(record))
+    if (may_be_left(group, rank, record))
         return CALL_LEFT;
     if (!is_ordered(key) || key->count == 0 || member->lane == NULL)
         return CALL_UNKNOWN;
@@ -264,7 +266,7 @@ static oriel_status enter_locked(const oriel_group *group, heap_bucket *bucket, 
 
     if (way < 0) {
         way = __builtin_ctz(~bucket->used);
-        if (way >= (may_be_left(record) ? LEFT_WAYS : HEAP_WAYS) ||
+        if (way >= (may_be_left(group, rank, record) ? LEFT_WAYS : HEAP_WAYS) ||
             !make_cell(group, bucket, way, rank, key, record))
             return ORIEL_IN_PROGRESS;
         bucket->hash[way] = hash;
