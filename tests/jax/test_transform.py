@@ -9,7 +9,7 @@ import oriel
 import pytest
 from jax import lax
 from jax.sharding import PartitionSpec as P
-from support import assert_same, make_mesh, over
+from support import assert_bits, assert_same, make_mesh, over
 
 LAX = {"sum": lax.psum, "mean": lax.pmean, "max": lax.pmax, "min": lax.pmin}
 SMOOTH = ("sum", "mean")
@@ -186,6 +186,28 @@ def test_vmap_axis_of_an_unmapped_value(op, expected, check_vma):
 
     result = over(make_mesh(), function, P("x"), P("x"), check_vma)(jnp.ones((8, 8)))
     assert (np.asarray(result) == expected).all()
+
+
+@pytest.mark.parametrize("dtype", ["float8_e4m3fn", "float8_e5m2", "float16", "bfloat16"])
+@pytest.mark.parametrize("op", ["sum", "prod"])
+def test_vmap_axis_is_rounded_once(op, dtype):
+    """As over devices; the numbers are such that f32 has no need to."""
+    rng, n = np.random.default_rng(5), 17
+    x = rng.integers(-32, 33, (n, 50)) / 8 if op == "sum" else rng.choice([0.5, 1, 2], (n, 50))
+    x[:8] *= 1.5 if op == "prod" else 1
+    x = jnp.asarray(x).astype(dtype)
+    combine = {"sum": np.sum, "prod": np.prod}[op]
+
+    wanted = jnp.asarray(combine(np.asarray(x).astype(np.float32), 0)).astype(dtype)
+    got = jax.vmap(lambda v: oriel.all_reduce(v, "v", op), axis_name="v")(x)
+    assert_bits(got[3], wanted)
+
+
+@pytest.mark.parametrize("dtype, size, sum_of_7", [("float8_e4m3fn", 17, 120), ("int8", 300, 52)])
+def test_vmap_axis_of_more_entries_than_the_dtype_has(dtype, size, sum_of_7):
+    """17 is no f8, and 300 no s8."""
+    mapped = jax.vmap(lambda v: oriel.all_reduce(v, "v"), None, axis_name="v", axis_size=size)
+    assert_same(jax.jit(mapped)(jnp.asarray(7, dtype))[0], jnp.asarray(sum_of_7, dtype))
 
 
 def test_vmap_axis_of_a_gradient():

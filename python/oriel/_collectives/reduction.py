@@ -77,10 +77,9 @@ def check_differentiable(operation, op):
 
 
 def over_dims(x, dims, op):
-    if op == "sum":
-        return jnp.sum(x, dims, dtype=x.dtype)
-    if op == "prod":
-        return jnp.prod(x, dims, dtype=x.dtype)
+    if op in ("sum", "prod"):
+        wide, combine = widen(x), jnp.sum if op == "sum" else jnp.prod
+        return combine(wide, dims, dtype=wide.dtype).astype(x.dtype)
     dims = tuple(d % x.ndim for d in dims)
     if op in _BITWISE:
         return _BITWISE[op](x, dims)
@@ -91,8 +90,11 @@ def over_batch(x, dim, size, op):
     """Over a dimension of vmap; where `dim` is None all entries are equal."""
     if dim is not None:
         return over_dims(x, (dim,), op)
+    wide = widen(x)
     if op == "sum":
-        return x * np.array(size, x.dtype)
+        return (wide * np.array(size).astype(wide.dtype)).astype(x.dtype)
+    if op == "prod":
+        return lax.integer_pow(wide, size).astype(x.dtype)
     if op == "xor" and size % 2 == 0:
         return jnp.zeros_like(x)
-    return lax.integer_pow(x, size) if op == "prod" else x
+    return x
