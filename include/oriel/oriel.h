@@ -174,12 +174,17 @@ ORIEL_API int oriel_group_index(const oriel_group *group, int rank); /* -1: no m
 
 /* ---- window ------------------------------------------------------------ */
 
-/* Collective: every process calls it with the same `bytes` (per rank). The
- * memory is zeroed. On failure no process holds the window. */
-ORIEL_API oriel_status oriel_window_create(oriel_comm *comm, size_t bytes, oriel_window **window_p);
-/* Collective; quiesce your own accesses first. NULL is fine. */
-ORIEL_API oriel_status oriel_window_destroy(oriel_window *window);
+/* Collective: every process with a rank in the group calls it, once, with the same `bytes` (per
+ * rank). The memory is zeroed, and takes room when it is touched. On failure no process holds the
+ * window. */
+ORIEL_API oriel_status oriel_window_create(oriel_group *group, size_t bytes,
+                                           oriel_window **window_p);
+/* Local: this process uses it no more. Its memory is used again when no process holds it. NULL is
+ * fine; those that are left go with the comm. */
+ORIEL_API void oriel_window_free(oriel_window *window);
 ORIEL_API size_t oriel_window_bytes(const oriel_window *window);
+/* From 1, the same on all processes; no other window of the comm has it, before or after. */
+ORIEL_API uint64_t oriel_window_number(const oriel_window *window);
 /* Local: where this process sees `rank`'s part. */
 ORIEL_API oriel_status oriel_window_ptr(const oriel_window *window, int rank, void **ptr_p);
 /* Local: which window, rank and offset an address of this process belongs to. */

@@ -61,6 +61,8 @@ static const struct {
            "shakes out races"),
     NUMBER(ARENA, KIND_BYTES, "16G", 1 << 20, 1e13,
            "bytes per rank that kernels may share between processes; used when touched (K, M, G)"),
+    NUMBER(WINDOWS, KIND_BYTES, "64G", 1 << 20, 1e13,
+           "bytes per rank that windows may have; used when touched (K, M, G)"),
     CHOICE(LOG, "warn", oriel_log_levels, "what is printed on stderr: error, warn, info or debug"),
     NUMBER(PROCESS_ID, KIND_INTEGER, "", 0, 1 << 20, "number of this process, set by the launcher"),
     NUMBER(NUM_PROCESSES, KIND_INTEGER, "", 1, 1 << 20, "number of processes, set by the launcher"),

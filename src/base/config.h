@@ -16,6 +16,7 @@ enum oriel_option_id {
     ORIEL_OPT_TEAM,         /* threads */
     ORIEL_OPT_JITTER,       /* microseconds */
     ORIEL_OPT_ARENA,        /* bytes per rank */
+    ORIEL_OPT_WINDOWS,      /* bytes per rank */
     ORIEL_OPT_LOG,          /* error, warn, info, debug */
     ORIEL_OPT_PROCESS_ID,
     ORIEL_OPT_NUM_PROCESSES,

@@ -60,6 +60,12 @@ static void real_unmap(void *addr, size_t bytes)
     munmap(addr, bytes);
 }
 
+static void real_forget(void *addr, size_t bytes)
+{
+    if (madvise(addr, bytes, MADV_REMOVE) != 0)
+        memset(addr, 0, bytes);
+}
+
 static void real_advise_huge(void *addr, size_t bytes)
 {
     madvise(addr, bytes, MADV_HUGEPAGE);
@@ -322,6 +328,7 @@ const oriel_sys oriel_sys_real = {
     .file_bytes = real_file_bytes,
     .map = real_map,
     .unmap = real_unmap,
+    .forget = real_forget,
     .advise_huge = real_advise_huge,
     .read_memory = real_read_memory,
     .close = close,

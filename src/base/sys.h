@@ -23,6 +23,8 @@ typedef struct oriel_sys {
     off_t (*file_bytes)(int fd);
     void *(*map)(size_t bytes, int fd); /* shared, read-write; NULL on failure */
     void (*unmap)(void *addr, size_t bytes);
+    /* Gives the pages back, of memory mapped above: what is read there next is zero. */
+    void (*forget)(void *addr, size_t bytes);
     void (*advise_huge)(void *addr, size_t bytes); /* a wish: may do nothing */
     /* Copies parts of another process's memory, in order: how many bytes. */
     ssize_t (*read_memory)(pid_t pid, const struct iovec *to, const struct iovec *from, int n);

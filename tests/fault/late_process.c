@@ -114,7 +114,7 @@ int main(int argc, char **argv)
     oriel_window *window = NULL;
     float x = 1;
 
-    CHECK_OK(oriel_window_create(comm, sizeof(uint32_t), &window));
+    CHECK_OK(oriel_window_create(oriel_comm_world(comm), sizeof(uint32_t), &window));
     CHECK_OK(oriel_all_reduce(oriel_comm_world(comm), rank, &x, &x, 1, ORIEL_F32, ORIEL_SUM));
     if (rank == LATE)
         late(comm, window, &call);

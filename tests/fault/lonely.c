@@ -19,7 +19,7 @@ static oriel_status meet(oriel_comm *comm, const char *where)
 
     if (strcmp(where, "window") != 0)
         return oriel_comm_barrier(comm);
-    return oriel_window_create(comm, 64, &window);
+    return oriel_window_create(oriel_comm_world(comm), 64, &window);
 }
 
 /* Waits for the others, who wait for it elsewhere. */

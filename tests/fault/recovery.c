@@ -24,7 +24,7 @@ static oriel_status run(oriel_comm **comm_p, double timeout_s, int operations)
     if (st != ORIEL_OK)
         return st;
     step = "window";
-    st = oriel_window_create(*comm_p, 1000, &window);
+    st = oriel_window_create(oriel_comm_world(*comm_p), 1000, &window);
     step = st == ORIEL_OK ? "operation" : step;
     for (int i = 0; i < operations && st == ORIEL_OK; i++)
         st = oriel_all_reduce(oriel_comm_world(*comm_p), oriel_comm_first_rank(*comm_p), &x, &x, 1,

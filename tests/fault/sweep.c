@@ -175,18 +175,18 @@ static oriel_status sweep_use(const struct sweep *sweep, long n)
     if (strcmp(sweep->phase, "sleep") == 0 && oriel_comm_process(comm) != sweep->victim)
         poll(NULL, 0, 20); /* the victim must wait for the others */
     use_group(comm);
-    st = oriel_window_create(comm, 5000, &first);
+    st = oriel_window_create(oriel_comm_world(comm), 5000, &first);
     if (st != ORIEL_OK) {
         CHECK(strlen(oriel_last_error()) > 0, "no sentence");
         CHECK(oriel_comm_process(comm) == sweep->victim ||
                   strstr(oriel_last_error(), "process") != NULL,
               "%s", oriel_last_error());
         CHECK_OK(oriel_comm_check(comm)); /* a failure that all know revokes nothing */
-        CHECK_OK(oriel_window_create(comm, 5000, &second));
+        CHECK_OK(oriel_window_create(oriel_comm_world(comm), 5000, &second));
     }
     failing_sys_disarm();
-    CHECK_OK(oriel_window_destroy(first));
-    CHECK_OK(oriel_window_destroy(second));
+    oriel_window_free(first);
+    oriel_window_free(second);
     CHECK_OK(oriel_comm_destroy(comm));
     return st;
 }
@@ -254,9 +254,9 @@ static oriel_status sweep_destroy(const struct sweep *sweep, long n)
 
     make_comm(sweep, &comm, &st);
     CHECK_OK(st);
-    CHECK_OK(oriel_window_create(comm, 5000, &window));
+    CHECK_OK(oriel_window_create(oriel_comm_world(comm), 5000, &window));
     arm(sweep, n);
-    CHECK_OK(oriel_window_destroy(window));
+    oriel_window_free(window);
     CHECK_OK(oriel_comm_destroy(comm));
     failing_sys_disarm();
     return ORIEL_OK;

@@ -17,9 +17,9 @@ struct job {
     void *arg;
 };
 
-static const char *const options[] = {"ORIEL_STAGING", "ORIEL_CHUNK",   "ORIEL_DIRECT",
-                                      "ORIEL_SPIN",    "ORIEL_TIMEOUT", "ORIEL_WARN_AFTER",
-                                      "ORIEL_TEAM",    "ORIEL_JITTER",  "ORIEL_ARENA"};
+static const char *const options[] = {
+    "ORIEL_STAGING",    "ORIEL_CHUNK", "ORIEL_DIRECT", "ORIEL_SPIN",  "ORIEL_TIMEOUT",
+    "ORIEL_WARN_AFTER", "ORIEL_TEAM",  "ORIEL_JITTER", "ORIEL_ARENA", "ORIEL_WINDOWS"};
 
 oriel_comm *ranks_comm(int n, double timeout_s, ...)
 {

@@ -43,9 +43,8 @@ static oriel_status fabric_try(void)
     st = oriel_comm_create(&params, &comm);
     if (st != ORIEL_OK)
         return st;
-    st = oriel_window_create(comm, 4096, &window);
-    if (st == ORIEL_OK)
-        st = oriel_window_destroy(window);
+    st = oriel_window_create(oriel_comm_world(comm), 4096, &window);
+    oriel_window_free(window);
     if (st != ORIEL_OK) {
         oriel_comm_abandon(comm);
         return st;

@@ -11,18 +11,25 @@ const heap_section oriel_memory_sections[] = {
 void oriel_arena_plan(const oriel_heap *heap)
 {
     uint64_t most = (1ull << 44) / heap->header->num_ranks;
-    uint64_t wanted = (uint64_t)oriel_config_number(ORIEL_OPT_ARENA);
+    uint64_t areas = oriel_least((uint64_t)oriel_config_number(ORIEL_OPT_ARENA), most / 2);
+    uint64_t windows = oriel_least((uint64_t)oriel_config_number(ORIEL_OPT_WINDOWS), most - areas);
 
-    oriel_memory(heap)->arena_bytes = oriel_round_down(oriel_least(wanted, most), HEAP_PAGE);
+    oriel_memory(heap)->area_bytes = oriel_round_down(areas, HEAP_PAGE);
+    oriel_memory(heap)->window_bytes = oriel_round_down(windows, HEAP_PAGE);
 }
 
-/* As the lead planned it: what this process's own ORIEL_ARENA says may differ. */
+/* As the lead planned it: what this process's own options say may differ. */
+static size_t area_bytes(const oriel_comm *comm)
+{
+    return (size_t)oriel_memory(&comm->heap)->area_bytes;
+}
+
 static size_t stride_of(const oriel_comm *comm)
 {
-    return (size_t)oriel_memory(&comm->heap)->arena_bytes;
+    return area_bytes(comm) + (size_t)oriel_memory(&comm->heap)->window_bytes;
 }
 
-static oriel_status open_arena(oriel_comm *comm)
+oriel_status oriel_arena_open(oriel_comm *comm)
 {
     size_t bytes = stride_of(comm) * (size_t)comm->size;
     oriel_status st = ORIEL_OK;
@@ -34,12 +41,16 @@ static oriel_status open_arena(oriel_comm *comm)
         st = comm->fabric->segment_fetch(&comm->lead, ARENA_SEGMENT, bytes, comm->timeout,
                                          &comm->arena);
     pthread_mutex_unlock(&comm->arena_lock);
-    return st == ORIEL_OK ? st : oriel_fail_in(st, "the arena of %zu bytes", bytes);
+    return st == ORIEL_OK ? st
+                          : oriel_fail_in(st,
+                                          "the arena of %zu bytes (ORIEL_ARENA and "
+                                          "ORIEL_WINDOWS of each rank)",
+                                          bytes);
 }
 
 const oriel_segment *oriel_arena_lookup(oriel_comm *comm)
 {
-    return open_arena(comm) == ORIEL_OK ? &comm->arena : NULL;
+    return oriel_arena_open(comm) == ORIEL_OK ? &comm->arena : NULL;
 }
 
 void oriel_arena_free(oriel_comm *comm)
@@ -53,6 +64,17 @@ void oriel_arena_free(oriel_comm *comm)
 char *oriel_arena_at(const oriel_comm *comm, int rank, size_t at)
 {
     return (char *)comm->arena.base + (size_t)rank * stride_of(comm) + at;
+}
+
+int oriel_arena_find(const oriel_comm *comm, const void *addr, int *rank_p, size_t *at_p)
+{
+    uintptr_t at = (uintptr_t)addr - (uintptr_t)comm->arena.base;
+
+    if (comm->arena.base == NULL || at >= comm->arena.bytes)
+        return 0;
+    *rank_p = (int)(at / stride_of(comm));
+    *at_p = at % stride_of(comm);
+    return 1;
 }
 
 /* Called with the lock held. */
@@ -71,10 +93,10 @@ static oriel_status insert(oriel_comm *comm, int rank, oriel_area *area)
         at = (*link)->at + (*link)->bytes;
         link = &(*link)->next;
     }
-    if (at + area->bytes > stride_of(comm))
+    if (at + area->bytes > area_bytes(comm))
         return oriel_fail(ORIEL_ERR_NO_RESOURCE,
                           "kernels of rank %d need %zu bytes more than the %zu of ORIEL_ARENA",
-                          rank, at + area->bytes - stride_of(comm), stride_of(comm));
+                          rank, at + area->bytes - area_bytes(comm), area_bytes(comm));
     area->at = at;
     area->next = *link;
     *link = area;
@@ -83,7 +105,7 @@ static oriel_status insert(oriel_comm *comm, int rank, oriel_area *area)
 
 oriel_status oriel_arena_take(oriel_comm *comm, int rank, size_t bytes, oriel_area *area)
 {
-    oriel_status st = open_arena(comm);
+    oriel_status st = oriel_arena_open(comm);
 
     if (st != ORIEL_OK)
         return st;

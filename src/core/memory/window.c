@@ -1,160 +1,208 @@
-/* Windows: one segment for all ranks, made by the lead and fetched by the
- * others; rank r's part starts at r strides. */
-#include <string.h>
-
-#include "base/sys.h"
-#include "base/math.h"
-#include "core/memory/arena.h"
 #include "core/memory/window.h"
 
-static void add_window(oriel_comm *comm, oriel_window *window)
+#include <string.h>
+
+#include "base/hash.h"
+#include "base/sys.h"
+#include "core/memory/arena.h"
+
+/* ---- those of this process, by address: under comm->lock ---------------------------- */
+
+/* The first that does not lie before `at`. */
+static int place_of(const oriel_comm *comm, size_t at)
 {
+    int begin = 0;
+    int end = comm->num_windows;
+
+    while (begin < end) {
+        int middle = (begin + end) / 2;
+
+        if (comm->windows[middle]->at + comm->windows[middle]->shared->room <= at)
+            begin = middle + 1;
+        else
+            end = middle;
+    }
+    return begin;
+}
+
+/* Room for one more than have been promised room. */
+static oriel_status enlarge(oriel_comm *comm)
+{
+    oriel_window **more;
+    int room = comm->room_windows == 0 ? 16 : 2 * comm->room_windows;
+
+    if (comm->num_windows + comm->promised_windows < comm->room_windows)
+        return ORIEL_OK;
+    more = oriel_sys_now->alloc((size_t)room * sizeof *more);
+    if (more == NULL)
+        return oriel_fail(ORIEL_ERR_SYSTEM, "out of memory for %d windows", room);
+    if (comm->windows != NULL)
+        memcpy(more, comm->windows, (size_t)comm->num_windows * sizeof *more);
+    oriel_sys_now->release(comm->windows);
+    comm->windows = more;
+    comm->room_windows = room;
+    return ORIEL_OK;
+}
+
+static oriel_status promise(oriel_comm *comm)
+{
+    oriel_status st;
+
     pthread_mutex_lock(&comm->lock);
-    window->next = comm->windows;
-    comm->windows = window;
+    st = enlarge(comm);
+    comm->promised_windows += st == ORIEL_OK;
+    pthread_mutex_unlock(&comm->lock);
+    return st;
+}
+
+/* What has been promised is kept, by a window, or not needed: NULL. */
+static void keep(oriel_comm *comm, oriel_window *window)
+{
+    int place;
+
+    pthread_mutex_lock(&comm->lock);
+    comm->promised_windows--;
+    if (window != NULL) {
+        place = place_of(comm, window->at);
+        memmove(&comm->windows[place + 1], &comm->windows[place],
+                (size_t)(comm->num_windows - place) * sizeof(oriel_window *));
+        comm->windows[place] = window;
+        comm->num_windows++;
+    }
     pthread_mutex_unlock(&comm->lock);
 }
 
-static void window_free(oriel_window *window)
+static void drop(oriel_window *window)
 {
-    oriel_comm *comm;
-    oriel_window **link;
+    oriel_comm *comm = window->comm;
+    int place;
 
-    if (window == NULL)
-        return;
-    comm = window->comm;
     pthread_mutex_lock(&comm->lock);
-    for (link = &comm->windows; *link != NULL && *link != window; link = &(*link)->next) {
-    }
-    if (*link != NULL)
-        *link = window->next;
+    place = place_of(comm, window->at);
+    comm->num_windows--;
+    memmove(&comm->windows[place], &comm->windows[place + 1],
+            (size_t)(comm->num_windows - place) * sizeof(oriel_window *));
     pthread_mutex_unlock(&comm->lock);
-    comm->fabric->segment_close(&window->segment);
-    oriel_sys_now->release(window);
 }
 
 void oriel_windows_free(oriel_comm *comm)
 {
-    while (comm->windows != NULL)
-        window_free(comm->windows);
+    for (int i = 0; i < comm->num_windows; i++)
+        oriel_sys_now->release(comm->windows[i]);
+    oriel_sys_now->release(comm->windows);
 }
 
-const oriel_segment *oriel_window_lookup(oriel_comm *comm, uint64_t id)
+/* ---- making and letting go -------------------------------------------------------------- */
+
+static oriel_status check_arguments(const oriel_group *group, size_t bytes,
+                                    oriel_window *const *window_p)
 {
-    const oriel_segment *found = NULL;
-
-    pthread_mutex_lock(&comm->lock);
-    for (const oriel_window *w = comm->windows; w != NULL; w = w->next) {
-        if (w->id == id)
-            found = &w->segment;
-    }
-    pthread_mutex_unlock(&comm->lock);
-    return found;
-}
-
-/* The first to come writes its size, the others compare theirs with it. */
-static oriel_status agree_bytes(oriel_comm *comm, size_t bytes)
-{
-    _Atomic uint64_t *asked = &oriel_memory(&comm->heap)->window_bytes;
-    uint64_t none = 0;
-    oriel_status st = ORIEL_OK;
-    oriel_status next;
-
-    if (!atomic_compare_exchange_strong(asked, &none, bytes) && none != bytes)
-        st = oriel_fail(ORIEL_ERR_MISMATCH,
-                        "window of %zu bytes on process %d, of %llu bytes on another", bytes,
-                        comm->process, (unsigned long long)none);
-    st = oriel_comm_agree(comm, st, comm->timeout);
-    if (comm->process == 0)
-        atomic_store(asked, 0);
-    /* The next window's first request must come after that. */
-    next = oriel_comm_agree(comm, ORIEL_OK, comm->timeout);
-    return st != ORIEL_OK ? st : next;
-}
-
-/* The local object, and the segment on the lead, where the others can fetch it. */
-static oriel_status window_new(oriel_comm *comm, size_t bytes, oriel_window **window_p)
-{
-    oriel_window *window = oriel_sys_now->alloc(sizeof *window);
-    oriel_status st;
-
-    if (window == NULL)
-        return oriel_fail(ORIEL_ERR_SYSTEM, "out of memory for a window");
-    window->comm = comm;
-    window->bytes = bytes;
-    window->stride = oriel_round_up(bytes, HEAP_PAGE);
-    window->id = comm->windows_made;
-    if (comm->process == 0) {
-        st = comm->fabric->segment_create(window->stride * (size_t)comm->size, &window->segment);
-        if (st != ORIEL_OK) {
-            oriel_sys_now->release(window);
-            return st;
-        }
-        add_window(comm, window);
-    }
-    *window_p = window;
-    return ORIEL_OK;
-}
-
-static oriel_status window_fetch(oriel_window *window)
-{
-    oriel_comm *comm = window->comm;
-    oriel_status st;
-
-    if (comm->process == 0)
-        return ORIEL_OK;
-    st = comm->fabric->segment_fetch(&comm->lead, window->id, window->stride * (size_t)comm->size,
-                                     comm->timeout, &window->segment);
-    if (st != ORIEL_OK)
-        return oriel_fail_in(st, "fetching a window from process 0");
-    add_window(comm, window);
-    return ORIEL_OK;
-}
-
-oriel_status oriel_window_create(oriel_comm *comm, size_t bytes, oriel_window **window_p)
-{
-    oriel_window *window = NULL;
-    oriel_status st;
-
-    if (comm == NULL || window_p == NULL)
-        return oriel_fail(ORIEL_ERR_INVALID, "%s is NULL", comm == NULL ? "comm" : "window_p");
+    if (group == NULL || window_p == NULL)
+        return oriel_fail(ORIEL_ERR_INVALID, "%s is NULL", group == NULL ? "group" : "window_p");
     if (bytes == 0 || bytes > (size_t)1 << 46)
         return oriel_fail(ORIEL_ERR_INVALID, "bytes is %zu; 1 to 2^46 are possible", bytes);
-    if (comm->heap.header->num_machines > 1)
+    if (group->spans)
         return oriel_fail(ORIEL_ERR_UNSUPPORTED,
-                          "a window of a world on %u machines: host memory is shared within one "
+                          "a window of a group on %u machines: host memory is shared within one "
                           "machine (between machines it will need UCX)",
-                          comm->heap.header->num_machines);
-    st = agree_bytes(comm, bytes);
-    if (st != ORIEL_OK)
-        return st;
-    /* Every process counts it, also where one fails: the number is how peers name the segment. */
-    comm->windows_made++;
-    st = oriel_comm_agree(comm, window_new(comm, bytes, &window), comm->timeout);
-    if (st == ORIEL_OK)
-        st = oriel_comm_agree(comm, window_fetch(window), comm->timeout);
-    if (st != ORIEL_OK) {
-        window_free(window);
-        return st;
+                          group->comm->heap.header->num_machines);
+    for (int i = 0; i < group->num_procs; i++) {
+        if (group->procs[i] == group->comm->process)
+            return ORIEL_OK;
     }
-    *window_p = window;
-    return ORIEL_OK;
+    return oriel_fail(ORIEL_ERR_INVALID, "process %d has no rank in the group of the window",
+                      group->comm->process);
 }
 
-oriel_status oriel_window_destroy(oriel_window *window)
+/* What this process needs, in *window_p as far as it got; on success it has promised room. */
+static oriel_status prepare(oriel_group *group, size_t bytes, oriel_window **window_p)
 {
+    oriel_window *window =
+        oriel_sys_now->alloc(sizeof *window + (size_t)group->n * sizeof window->ranks[0]);
     oriel_status st;
 
+    *window_p = window;
     if (window == NULL)
-        return ORIEL_OK;
-    st = oriel_comm_agree(window->comm, ORIEL_OK, window->comm->timeout);
-    window_free(window);
+        return oriel_fail(ORIEL_ERR_SYSTEM, "out of memory for a window");
+    window->comm = group->comm;
+    window->bytes = bytes;
+    window->n = group->n;
+    memcpy(window->ranks, group->ranks, (size_t)group->n * sizeof window->ranks[0]);
+    st = oriel_arena_open(group->comm);
+    return st == ORIEL_OK ? promise(group->comm) : st;
+}
+
+/* The last to let go gives back the pages of all members' parts: what is read next is zero. */
+static void let_go(oriel_window *window)
+{
+    if (!oriel_table_let_go(window->shared))
+        return;
+    for (int i = 0; i < window->n; i++)
+        oriel_sys_now->forget(oriel_arena_at(window->comm, window->ranks[i], window->at),
+                              window->shared->room);
+    oriel_table_give(window->comm, window->shared);
+}
+
+oriel_status oriel_window_create(oriel_group *group, size_t bytes, oriel_window **window_p)
+{
+    oriel_window *window = NULL;
+    heap_meeting *meeting;
+    heap_window *shared;
+    uint64_t key;
+    oriel_status mine;
+    oriel_status st = check_arguments(group, bytes, window_p);
+
+    if (st != ORIEL_OK)
+        return st;
+    if (oriel_comm_aborted(group->comm))
+        return oriel_comm_failure(group->comm);
+    key = oriel_mix(group->hash ^ oriel_mix(atomic_fetch_add(&group->windows, 1))) | 1;
+    st = oriel_table_come(group, key, bytes, &meeting);
+    if (st != ORIEL_OK)
+        return st;
+    mine = prepare(group, bytes, &window);
+    st = oriel_table_meet(group, meeting, mine, &shared);
+    if (st == ORIEL_OK) {
+        window->shared = shared;
+        window->number = shared->number;
+        window->at = oriel_memory(&group->comm->heap)->area_bytes + shared->at;
+        *window_p = window;
+    }
+    if (mine == ORIEL_OK)
+        keep(group->comm, st == ORIEL_OK ? window : NULL);
+    if (st != ORIEL_OK)
+        oriel_sys_now->release(window);
     return st;
 }
+
+void oriel_window_free(oriel_window *window)
+{
+    if (window == NULL)
+        return;
+    drop(window);
+    let_go(window);
+    oriel_sys_now->release(window);
+}
+
+/* ---- looking ------------------------------------------------------------------------------ */
 
 size_t oriel_window_bytes(const oriel_window *window)
 {
     return window ? window->bytes : 0;
+}
+
+uint64_t oriel_window_number(const oriel_window *window)
+{
+    return window ? window->number : 0;
+}
+
+static int is_member(const oriel_window *window, int rank)
+{
+    for (int i = 0; i < window->n; i++) {
+        if (window->ranks[i] == rank)
+            return 1;
+    }
+    return 0;
 }
 
 oriel_status oriel_window_ptr(const oriel_window *window, int rank, void **ptr_p)
@@ -164,30 +212,34 @@ oriel_status oriel_window_ptr(const oriel_window *window, int rank, void **ptr_p
     if (rank < 0 || rank >= window->comm->size)
         return oriel_fail(ORIEL_ERR_INVALID, "rank is %d in a world of %d", rank,
                           window->comm->size);
-    *ptr_p = (char *)window->segment.base + (size_t)rank * window->stride;
+    if (!is_member(window, rank))
+        return oriel_fail(ORIEL_ERR_INVALID, "rank is %d, which has no part of the window", rank);
+    *ptr_p = oriel_arena_at(window->comm, rank, window->at);
     return ORIEL_OK;
 }
 
 oriel_status oriel_window_find(oriel_comm *comm, const void *addr, oriel_window **window_p,
                                int *rank_p, size_t *offset_p)
 {
-    oriel_status st = ORIEL_ERR_INVALID;
+    oriel_window *found = NULL;
+    int rank = 0;
+    size_t at = 0;
+    int place;
 
     if (comm == NULL || window_p == NULL || rank_p == NULL || offset_p == NULL)
         return oriel_fail(ORIEL_ERR_INVALID, "comm or an output argument is NULL");
-    pthread_mutex_lock(&comm->lock);
-    for (oriel_window *w = comm->windows; w != NULL; w = w->next) {
-        uintptr_t at = (uintptr_t)addr - (uintptr_t)w->segment.base;
-
-        if ((uintptr_t)addr < (uintptr_t)w->segment.base || at >= w->segment.bytes ||
-            at % w->stride >= w->bytes)
-            continue;
-        *window_p = w;
-        *rank_p = (int)(at / w->stride);
-        *offset_p = at % w->stride;
-        st = ORIEL_OK;
+    if (oriel_arena_find(comm, addr, &rank, &at)) {
+        pthread_mutex_lock(&comm->lock);
+        place = place_of(comm, at);
+        if (place < comm->num_windows && at >= comm->windows[place]->at &&
+            at - comm->windows[place]->at < comm->windows[place]->bytes)
+            found = comm->windows[place];
+        pthread_mutex_unlock(&comm->lock);
     }
-    pthread_mutex_unlock(&comm->lock);
-    return st == ORIEL_OK ? st
-                          : oriel_fail(st, "address %p belongs to no window of this comm", addr);
+    if (found == NULL || !is_member(found, rank))
+        return oriel_fail(ORIEL_ERR_INVALID, "address %p belongs to no window of this comm", addr);
+    *window_p = found;
+    *rank_p = rank;
+    *offset_p = at - found->at;
+    return ORIEL_OK;
 }

@@ -1,11 +1,22 @@
-/* Windows, seen from inside; struct oriel_window is in comm.h. */
+/* Windows, seen from inside: stretches of the arena at the same place of each rank. Making one is a
+ * meeting of the group's processes (table.h); letting go is local, and the memory is used again
+ * when all have. */
 #ifndef ORIEL_CORE_MEMORY_WINDOW_H
 #define ORIEL_CORE_MEMORY_WINDOW_H
 
-#include "core/world/comm.h"
+#include "core/memory/table.h"
 
-/* The segment of window `id`, counted from 1; NULL: there is none here. */
-const oriel_segment *oriel_window_lookup(oriel_comm *comm, uint64_t id);
+struct oriel_window {
+    oriel_comm *comm;    /* that it was made on */
+    heap_window *shared; /* in the heap */
+    uint64_t number;     /* from 1, the same on all; none twice in a world */
+    size_t at;           /* in each rank's part of the arena */
+    size_t bytes;        /* of each rank, as asked for */
+    int n;               /* members */
+    int ranks[];         /* ... of the world, in the group's order */
+};
+
+/* Local, at the end of the comm: those that this process still has. */
 void oriel_windows_free(oriel_comm *comm);
 
 #endif

@@ -133,7 +133,7 @@ static oriel_status make_world(oriel_comm *comm, const oriel_comm_params *params
     return gpus && st == ORIEL_OK ? oriel_experimental_hook.open(comm) : st;
 }
 
-/* Segment 0 is the heap; windows count from 1, and the last number is the arena's. */
+/* Segment 0 is the heap, and the last number is the arena's. */
 static const oriel_segment *find_segment(void *ctx, uint64_t id)
 {
     static _Thread_local oriel_segment of_device;
@@ -145,7 +145,7 @@ static const oriel_segment *find_segment(void *ctx, uint64_t id)
         return oriel_arena_lookup(comm);
     if (id & DEVICE_SEGMENT)
         return oriel_devices_lookup(comm, id, &of_device);
-    return oriel_window_lookup(comm, id);
+    return NULL;
 }
 
 static oriel_comm *comm_new(const oriel_comm_params *params)

@@ -38,6 +38,7 @@ struct oriel_group {
     int *ranks;                       /* of the members, in the world */
     int *procs;                       /* distinct processes of the members */
     oriel_facts facts;                /* what follows from the group for the choice of a mode */
+    _Atomic uint64_t windows;         /* made of it so far, failed ones too */
     uint64_t *sequence;               /* ordered calls so far, per local rank of this process */
     struct oriel_member *members;     /* per local rank: its place in the group's lane */
     struct oriel_group ***pairs; /* per local rank: those of its messages, see oriel_group_pair */
@@ -49,15 +50,6 @@ typedef struct oriel_group_list {
     uint64_t instances;            /* groups made of this list so far */
     struct oriel_group_list *next; /* in comm->group_lists */
 } oriel_group_list;
-
-struct oriel_window {
-    oriel_comm *comm;          /* that it was made on */
-    oriel_segment segment;     /* the memory of all ranks */
-    uint64_t id;               /* from 1, counted alike on all processes */
-    size_t bytes;              /* as asked for */
-    size_t stride;             /* between ranks */
-    struct oriel_window *next; /* in comm->windows */
-};
 
 /* What GPUs add to the life of a comm; core/device installs it. */
 typedef struct oriel_device_calls {
@@ -107,8 +99,10 @@ struct oriel_comm {
     oriel_group *groups;           /* all, by `next` */
     oriel_group_list *group_lists; /* all, by `next` */
     oriel_group *world;            /* the group of all ranks */
-    oriel_window *windows;         /* all, by `next` */
-    uint64_t windows_made;         /* so far, failed ones too */
+    oriel_window **windows;        /* those that this process holds, by address */
+    int num_windows;               /* of them */
+    int promised_windows;          /* so many more are being made */
+    int room_windows;              /* in the array */
 
     pthread_mutex_t arena_lock; /* the arena and the areas taken of it: see arena.h */
     oriel_segment arena;        /* mapped when first needed; base NULL: not yet */

@@ -54,7 +54,7 @@ static void try_across(oriel_comm *comm)
     CHECK_IS(ORIEL_ERR_UNSUPPORTED,
              oriel_all_reduce(oriel_comm_world(comm), rank, &send, &recv, 1, ORIEL_F32, ORIEL_SUM));
     check_says("all_reduce", "spans machines", "UCX", NULL);
-    CHECK_IS(ORIEL_ERR_UNSUPPORTED, oriel_window_create(comm, 4096, &window));
+    CHECK_IS(ORIEL_ERR_UNSUPPORTED, oriel_window_create(oriel_comm_world(comm), 4096, &window));
     check_says("machines", "UCX", NULL);
     CHECK_OK(oriel_comm_check(comm)); /* nothing is broken by that */
 }

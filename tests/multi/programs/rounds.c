@@ -446,7 +446,7 @@ int main(void)
 
     rank = oriel_comm_first_rank(comm);
     size = oriel_comm_size(comm);
-    CHECK_OK(oriel_window_create(comm, sizeof *shared, &window));
+    CHECK_OK(oriel_window_create(oriel_comm_world(comm), sizeof *shared, &window));
     CHECK_OK(oriel_window_ptr(window, 0, &at));
     shared = at;
     devices = make_devices(comm);

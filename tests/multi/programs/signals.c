@@ -43,9 +43,9 @@ int main(int argc, char **argv)
             family_call call = family_random_of(ORIEL_KIND_ALL_REDUCE, k, 200000);
             family_check(oriel_comm_world(comm), oriel_comm_first_rank(comm), &call);
         }
-        CHECK_OK(oriel_window_create(comm, 10000, &window));
+        CHECK_OK(oriel_window_create(oriel_comm_world(comm), 10000, &window));
         CHECK_OK(oriel_comm_barrier(comm));
-        CHECK_OK(oriel_window_destroy(window));
+        oriel_window_free(window);
         CHECK_OK(oriel_comm_destroy(comm));
     }
     CHECK(seen, "no signal came");

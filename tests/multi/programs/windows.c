@@ -27,7 +27,7 @@ static void share(oriel_comm *comm, size_t bytes)
     oriel_window *window = NULL;
     int first = oriel_comm_first_rank(comm);
 
-    CHECK_OK(oriel_window_create(comm, bytes, &window));
+    CHECK_OK(oriel_window_create(oriel_comm_world(comm), bytes, &window));
     for (int r = 0; r < oriel_comm_size(comm); r++)
         CHECK(part_of(window, r)[0] == 0 && part_of(window, r)[bytes - 1] == 0, "not zeroed");
     CHECK_OK(oriel_comm_barrier(comm));
@@ -39,7 +39,7 @@ static void share(oriel_comm *comm, size_t bytes)
             CHECK(part_of(window, r)[i] == r + 1, "byte %zu of rank %d is %d", i, r,
                   part_of(window, r)[i]);
     }
-    CHECK_OK(oriel_window_destroy(window));
+    oriel_window_free(window);
 }
 
 /* A counter that goes round the processes: stores are seen without any call. */
@@ -50,7 +50,7 @@ static void pass_round(oriel_comm *comm)
     uint32_t n = (uint32_t)oriel_comm_num_processes(comm);
     double limit = oriel_now() + patience_s;
 
-    CHECK_OK(oriel_window_create(comm, sizeof *turn, &window));
+    CHECK_OK(oriel_window_create(oriel_comm_world(comm), sizeof *turn, &window));
     turn = (_Atomic uint32_t *)(void *)part_of(window, oriel_comm_size(comm) - 1);
     for (uint32_t i = (uint32_t)oriel_comm_process(comm); i < 50 * n; i += n) {
         while (atomic_load(turn) != i) {
@@ -59,7 +59,7 @@ static void pass_round(oriel_comm *comm)
         }
         atomic_store(turn, i + 1);
     }
-    CHECK_OK(oriel_window_destroy(window));
+    oriel_window_free(window);
 }
 
 static void find_all(oriel_comm *comm)
@@ -67,7 +67,7 @@ static void find_all(oriel_comm *comm)
     oriel_window *windows[WINDOWS];
 
     for (size_t w = 0; w < WINDOWS; w++)
-        CHECK_OK(oriel_window_create(comm, 100 + w, &windows[w]));
+        CHECK_OK(oriel_window_create(oriel_comm_world(comm), 100 + w, &windows[w]));
     for (size_t w = 0; w < WINDOWS; w++) {
         for (int r = 0; r < oriel_comm_size(comm); r++) {
             oriel_window *found = NULL;
@@ -80,7 +80,7 @@ static void find_all(oriel_comm *comm)
         }
     }
     for (size_t w = 0; w < WINDOWS; w += 2)
-        CHECK_OK(oriel_window_destroy(windows[w]));
+        oriel_window_free(windows[w]);
     /* the others are freed with the comm */
 }
 
@@ -94,15 +94,50 @@ static void disagree(oriel_comm *comm)
     if (oriel_comm_num_processes(comm) == 1)
         return;
     for (int i = 0; i < 20; i++) {
-        CHECK_IS(ORIEL_ERR_MISMATCH, oriel_window_create(comm, bytes, &window));
+        CHECK_IS(ORIEL_ERR_MISMATCH, oriel_window_create(oriel_comm_world(comm), bytes, &window));
         CHECK(window == NULL, "a window of unequal sizes");
-        CHECK_OK(oriel_window_create(comm, 4096, &window));
-        CHECK_OK(oriel_window_destroy(window));
+        CHECK_OK(oriel_window_create(oriel_comm_world(comm), 4096, &window));
+        oriel_window_free(window);
         window = NULL;
     }
-    CHECK_IS(ORIEL_ERR_SYSTEM, oriel_window_create(comm, (size_t)1 << 46, &window));
+    CHECK_IS(ORIEL_ERR_NO_RESOURCE,
+             oriel_window_create(oriel_comm_world(comm), (size_t)1 << 46, &window));
     CHECK(window == NULL, "a window of 64 TiB");
     CHECK_OK(oriel_comm_check(comm));
+}
+
+/* Each pair of neighbours makes windows of its own; one frees while the other reads. */
+static void neighbours(oriel_comm *comm)
+{
+    int n = oriel_comm_size(comm);
+    int me = oriel_comm_first_rank(comm);
+
+    if (n != oriel_comm_num_processes(comm))
+        return;
+    for (int i = 0; i < 2 * n; i++) {
+        int pair[2] = {i % n, (i + 1) % n};
+        int other = me == pair[0] ? pair[1] : pair[0];
+        oriel_group *group = NULL;
+        oriel_window *window = NULL;
+
+        if (n == 1 || (me != pair[0] && me != pair[1]))
+            continue;
+        CHECK_OK(oriel_group_create(comm, pair, 2, &group));
+        CHECK_OK(oriel_window_create(group, 20000, &window));
+        CHECK(part_of(window, me)[19999] == 0, "not zeroed");
+        memset(part_of(window, me), me + 1, 20000);
+        CHECK_OK(oriel_barrier(group, me));
+        if (me == pair[0])
+            oriel_window_free(window);
+        CHECK_OK(oriel_barrier(group, me));
+        if (me == pair[1]) {
+            for (int k = 0; k < 20000; k++)
+                CHECK(part_of(window, other)[k] == other + 1, "byte %d of a window in use", k);
+            oriel_window_free(window);
+        }
+        oriel_group_destroy(group);
+    }
+    CHECK_OK(oriel_comm_barrier(comm));
 }
 
 int main(int argc, char **argv)
@@ -118,6 +153,7 @@ int main(int argc, char **argv)
         share(comm, bytes);
     pass_round(comm);
     disagree(comm);
+    neighbours(comm);
     resources_check(middle, "after windows");
     find_all(comm);
     CHECK_OK(oriel_comm_destroy(comm));

@@ -448,13 +448,12 @@ static oriel_status use(oriel_comm *comm)
     oriel_status st = oriel_group_create(comm, (int[]){1}, 1, &group);
 
     if (st == ORIEL_OK)
-        st = oriel_window_create(comm, 100, &window);
+        st = oriel_window_create(oriel_comm_world(comm), 100, &window);
     if (st == ORIEL_OK)
         st = oriel_all_reduce_start(group, 1, x, x + 1, 1, ORIEL_F32, ORIEL_SUM, &request);
     if (st == ORIEL_OK)
         st = oriel_request_wait(request);
-    if (st == ORIEL_OK)
-        st = oriel_window_destroy(window);
+    oriel_window_free(window);
     oriel_group_destroy(group);
     return st;
 }

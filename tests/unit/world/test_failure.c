@@ -322,9 +322,9 @@ static void test_revoked(void **state)
 
     (void)state;
     CHECK_OK(oriel_group_create(comm, (int[]){1, 0}, 2, &pair));
-    CHECK_OK(oriel_window_create(comm, 64, &window));
+    CHECK_OK(oriel_window_create(oriel_comm_world(comm), 64, &window));
     ranks_run(comm, fail_then_more, pair);
-    assert_int_not_equal(oriel_window_create(comm, 64, &none), ORIEL_OK);
+    assert_int_not_equal(oriel_window_create(oriel_comm_world(comm), 64, &none), ORIEL_OK);
     assert_null(none);
     assert_int_not_equal(oriel_comm_barrier(comm), ORIEL_OK);
     CHECK_IS(ORIEL_ERR_REVOKED, oriel_comm_check(comm));
