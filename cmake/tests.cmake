@@ -85,7 +85,7 @@ if(ORIEL_TESTS)
     # For tests/gpu/c/abi.c alone, which skips without it.
     find_path(CUDA_INCLUDE_DIR cuda.h HINTS /usr/local/cuda/include)
     file(GLOB program_sources CONFIGURE_DEPENDS
-        tests/multi/programs/*.c tests/fault/*.c tests/gpu/c/*.c)
+        tests/multi/programs/*.c tests/multi/programs/memory/*.c tests/fault/*.c tests/gpu/c/*.c)
     foreach(source ${program_sources})
         get_filename_component(name ${source} NAME_WE)
         oriel_test_program(${source})

@@ -44,6 +44,12 @@ def test_windows(processes, local_ranks):
     job.check(processes, "windows", local_ranks)
 
 
+@pytest.mark.parametrize("freed", [0, 1])
+@pytest.mark.parametrize("processes, local_ranks", [(2, 1), (3, 2)])
+def test_kernels_on_windows(processes, local_ranks, freed):
+    job.check(processes, "kernel_windows", local_ranks, freed)
+
+
 @pytest.mark.parametrize("processes", [1, 2, 4])
 def test_comm_after_comm(processes):
     job.check(processes, "lifecycle", 200 if processes < 4 else 50)

@@ -40,6 +40,8 @@ oriel_status oriel_arena_open(oriel_comm *comm)
     else if (comm->arena.base == NULL)
         st = comm->fabric->segment_fetch(&comm->lead, ARENA_SEGMENT, bytes, comm->timeout,
                                          &comm->arena);
+    if (st == ORIEL_OK)
+        atomic_store_explicit(&comm->arena_is_open, 1, memory_order_release);
     pthread_mutex_unlock(&comm->arena_lock);
     return st == ORIEL_OK ? st
                           : oriel_fail_in(st,
@@ -68,9 +70,12 @@ char *oriel_arena_at(const oriel_comm *comm, int rank, size_t at)
 
 int oriel_arena_find(const oriel_comm *comm, const void *addr, int *rank_p, size_t *at_p)
 {
-    uintptr_t at = (uintptr_t)addr - (uintptr_t)comm->arena.base;
+    uintptr_t at;
 
-    if (comm->arena.base == NULL || at >= comm->arena.bytes)
+    if (atomic_load_explicit(&comm->arena_is_open, memory_order_acquire) == 0)
+        return 0;
+    at = (uintptr_t)addr - (uintptr_t)comm->arena.base;
+    if (at >= comm->arena.bytes)
         return 0;
     *rank_p = (int)(at / stride_of(comm));
     *at_p = at % stride_of(comm);

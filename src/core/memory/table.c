@@ -72,7 +72,7 @@ static heap_window *take(oriel_comm *comm, size_t bytes)
     heap_table *table = table_of(comm);
     uint64_t most = oriel_memory(&comm->heap)->window_bytes;
     unsigned class;
-    uint64_t room = room_for(bytes, &class);
+    uint64_t room = room_for(bytes + 1, &class); /* none begins where another ends */
     heap_window *window = take_free(table, class);
 
     if (window != NULL)

@@ -218,28 +218,61 @@ oriel_status oriel_window_ptr(const oriel_window *window, int rank, void **ptr_p
     return ORIEL_OK;
 }
 
+/* The one that has the byte `at` of each rank's part; NULL: none. */
+static oriel_window *find(oriel_comm *comm, size_t at)
+{
+    oriel_window *found = NULL;
+    int place;
+
+    pthread_mutex_lock(&comm->lock);
+    place = place_of(comm, at);
+    if (place < comm->num_windows && at >= comm->windows[place]->at &&
+        at - comm->windows[place]->at < comm->windows[place]->bytes)
+        found = comm->windows[place];
+    pthread_mutex_unlock(&comm->lock);
+    return found;
+}
+
 oriel_status oriel_window_find(oriel_comm *comm, const void *addr, oriel_window **window_p,
                                int *rank_p, size_t *offset_p)
 {
     oriel_window *found = NULL;
     int rank = 0;
     size_t at = 0;
-    int place;
 
     if (comm == NULL || window_p == NULL || rank_p == NULL || offset_p == NULL)
         return oriel_fail(ORIEL_ERR_INVALID, "comm or an output argument is NULL");
-    if (oriel_arena_find(comm, addr, &rank, &at)) {
-        pthread_mutex_lock(&comm->lock);
-        place = place_of(comm, at);
-        if (place < comm->num_windows && at >= comm->windows[place]->at &&
-            at - comm->windows[place]->at < comm->windows[place]->bytes)
-            found = comm->windows[place];
-        pthread_mutex_unlock(&comm->lock);
-    }
+    if (oriel_arena_find(comm, addr, &rank, &at))
+        found = find(comm, at);
     if (found == NULL || !is_member(found, rank))
         return oriel_fail(ORIEL_ERR_INVALID, "address %p belongs to no window of this comm", addr);
     *window_p = found;
     *rank_p = rank;
     *offset_p = at - found->at;
+    return ORIEL_OK;
+}
+
+oriel_status oriel_window_place(oriel_comm *comm, int rank, const void *addr, size_t bytes,
+                                int *inside_p, size_t *at_p)
+{
+    const oriel_window *window;
+    int owner = -1;
+    size_t at = 0;
+
+    *inside_p = 0;
+    if (bytes == 0 || !oriel_arena_find(comm, addr, &owner, &at))
+        return ORIEL_OK;
+    window = find(comm, at);
+    if (window == NULL || owner != rank || !is_member(window, rank))
+        return oriel_fail(ORIEL_ERR_INVALID,
+                          "it lies at %p, among the windows of rank %d, but in none that is held: "
+                          "it was freed",
+                          addr, owner);
+    if (bytes > window->bytes - (at - window->at))
+        return oriel_fail(ORIEL_ERR_INVALID, "it has %zu bytes, of which window %llu holds %zu",
+                          bytes, (unsigned long long)window->number,
+                          window->bytes - (at - window->at));
+    *inside_p = 1;
+    *at_p = at;
     return ORIEL_OK;
 }

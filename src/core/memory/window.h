@@ -16,6 +16,11 @@ struct oriel_window {
     int ranks[];         /* ... of the world, in the group's order */
 };
 
+/* Local: whether the bytes lie in the part of `rank`, which is of this process, of a window that
+ * this process holds; *at_p is where, in the rank's part of the arena. Fails where they lie among
+ * windows, but in none. */
+oriel_status oriel_window_place(oriel_comm *comm, int rank, const void *addr, size_t bytes,
+                                int *inside_p, size_t *at_p);
 /* Local, at the end of the comm: those that this process still has. */
 void oriel_windows_free(oriel_comm *comm);
 

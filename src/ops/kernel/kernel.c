@@ -218,16 +218,43 @@ void oriel_kernel_call_identify(oriel_kernel_call *call, const oriel_heap *heap)
 
 /* ---- where the others find it ----------------------------------------------------------- */
 
-/* An area has the board first, then the buffers: the same on all ranks. */
+/* An area has the board first, then where in the rank's part of the arena each buffer is, then
+ * those buffers that lie in no window. */
 static size_t lay_out(oriel_kernel_call *call, int n)
 {
-    size_t at = lines(ORIEL_BOARD_BYTES(n));
+    size_t at = lines(ORIEL_BOARD_BYTES(n)) + lines((size_t)call->num_buffers * sizeof(uint64_t));
 
     for (int i = 0; i < call->num_buffers; i++) {
+        if (call->buffers[i].in_window)
+            continue;
         call->buffers[i].at = at;
         at += lines(oriel_kernel_bytes(&call->buffers[i]) + 1); /* none begins where another ends */
     }
     return at;
+}
+
+static uint64_t *places_of(char *area, int n)
+{
+    return (uint64_t *)(void *)(area + lines(ORIEL_BOARD_BYTES(n)));
+}
+
+/* What is in a window is used there. */
+static oriel_status find_windows(oriel_request *request)
+{
+    oriel_kernel_call *call = request->op.kernel;
+
+    for (int i = 0; i < call->num_buffers; i++) {
+        kernel_buffer *buffer = &call->buffers[i];
+        oriel_status st =
+            oriel_window_place(request->comm, request->rank, buffer->data,
+                               oriel_kernel_bytes(buffer), &buffer->in_window, &buffer->at);
+
+        if (st != ORIEL_OK)
+            return oriel_fail_in(
+                st, "%s %d of kernel %s", i < call->num_operands ? "operand" : "result",
+                i < call->num_operands ? i : i - call->num_operands, call->kernel->name);
+    }
+    return ORIEL_OK;
 }
 
 /* Between the caller's memory and the area. What does not fit the caches goes past them:
@@ -243,17 +270,25 @@ static void copy(const oriel_kernel_call *call, void *to, const void *from, size
 static oriel_status expose_area(oriel_request *request, heap_member *member)
 {
     oriel_kernel_call *call = request->op.kernel;
-    size_t bytes = lay_out(call, request->group->n);
-    oriel_status st = oriel_arena_take(request->comm, request->rank, bytes, &call->area);
+    oriel_status st = find_windows(request);
+    uint64_t *places;
     char *base;
 
+    if (st == ORIEL_OK)
+        st = oriel_arena_take(request->comm, request->rank, lay_out(call, request->group->n),
+                              &call->area);
     if (st != ORIEL_OK)
         return st;
     base = oriel_arena_at(request->comm, request->rank, call->area.at);
     memset(base, 0, ORIEL_BOARD_BYTES(request->group->n));
-    for (int i = 0; i < call->num_operands; i++)
-        copy(call, base + call->buffers[i].at, call->buffers[i].data,
-             oriel_kernel_bytes(&call->buffers[i]));
+    places = places_of(base, request->group->n);
+    for (int i = 0; i < call->num_buffers; i++) {
+        kernel_buffer *buffer = &call->buffers[i];
+
+        places[i] = buffer->in_window ? buffer->at : call->area.at + buffer->at;
+        if (i < call->num_operands && !buffer->in_window)
+            copy(call, base + buffer->at, buffer->data, oriel_kernel_bytes(buffer));
+    }
     member->send = (const void *)(uintptr_t)call->area.at;
     return ORIEL_OK;
 }
@@ -292,7 +327,8 @@ static void connect_member(oriel_kernel_call *call, const heap_member *member, i
     base = oriel_arena_at(call->comm, call->group->ranks[r], (size_t)(uintptr_t)member->send);
     call->boards[r] = (oriel_board *)(void *)base;
     for (int i = 0; i < call->num_buffers; i++)
-        call->peers[i * n + r] = base + call->buffers[i].at;
+        call->peers[i * n + r] =
+            oriel_arena_at(call->comm, call->group->ranks[r], places_of(base, n)[i]);
 }
 
 static void connect_all(oriel_request *request)
@@ -409,9 +445,11 @@ static void copy_out(const oriel_request *request)
     if (request->group->one_process)
         return;
     base = oriel_arena_at(request->comm, request->rank, call->area.at);
-    for (int i = call->num_operands; i < call->num_buffers; i++)
-        copy(call, call->buffers[i].data, base + call->buffers[i].at,
-             oriel_kernel_bytes(&call->buffers[i]));
+    for (int i = call->num_operands; i < call->num_buffers; i++) {
+        if (!call->buffers[i].in_window)
+            copy(call, call->buffers[i].data, base + call->buffers[i].at,
+                 oriel_kernel_bytes(&call->buffers[i]));
+    }
 }
 
 static oriel_status begin(oriel_request *request)

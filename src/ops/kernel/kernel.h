@@ -7,6 +7,7 @@
 
 #include "base/types.h"
 #include "core/memory/arena.h"
+#include "core/memory/window.h"
 #include "oriel/detail/kernel_types.h"
 #include "ops/kernel/crew.h"
 #include "ops/host/request.h"
@@ -40,7 +41,8 @@ typedef struct kernel_buffer {
     void *data;                /* the caller's; on a GPU a device address */
     size_t count;              /* elements */
     oriel_dtype dtype;         /* of them */
-    size_t at;                 /* in the area, where there is one */
+    int in_window;             /* between processes: it is used where it lies ... */
+    size_t at;                 /* ... there in the rank's part of the arena, else in the area */
     int ndim;                  /* host functions alone */
     int64_t dims[KERNEL_DIMS]; /* likewise; the first `ndim` are set */
 } kernel_buffer;

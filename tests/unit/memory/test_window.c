@@ -1,5 +1,5 @@
 /* labels: tsan valgrind */
-/* Windows of a world of one process; tests/multi/programs/windows.c has several. */
+/* Windows of a world of one process; tests/multi/programs/memory/windows.c has several. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
