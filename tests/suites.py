@@ -30,6 +30,8 @@ from harness import (
 from examples import suite_examples
 
 TESTS = ROOT / "tests"
+# Valgrind has 128 GiB of addresses to give away, of which each rank's windows may have 64.
+VALGRIND = {"ORIEL_WINDOWS": "1G"}
 ASAN = {
     "ASAN_OPTIONS": "detect_leaks=1:detect_stack_use_after_return=1",
     "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1",
@@ -273,7 +275,11 @@ def suite_valgrind(session):
         return list(
             pool.map(
                 lambda program: check(
-                    session, f"valgrind/{program['name']}", *valgrind, *program["command"]
+                    session,
+                    f"valgrind/{program['name']}",
+                    *valgrind,
+                    *program["command"],
+                    **VALGRIND,
                 ),
                 programs,
             )

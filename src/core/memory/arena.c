@@ -43,11 +43,13 @@ oriel_status oriel_arena_open(oriel_comm *comm)
     if (st == ORIEL_OK)
         atomic_store_explicit(&comm->arena_is_open, 1, memory_order_release);
     pthread_mutex_unlock(&comm->arena_lock);
-    return st == ORIEL_OK ? st
-                          : oriel_fail_in(st,
-                                          "the arena of %zu bytes (ORIEL_ARENA and "
-                                          "ORIEL_WINDOWS of each rank)",
-                                          bytes);
+    if (st == ORIEL_OK)
+        return st;
+    return oriel_fail_in(st,
+                         "the arena, %zu bytes of addresses, which are ORIEL_ARENA and "
+                         "ORIEL_WINDOWS of each of %d ranks (lower those where ulimit -v or the "
+                         "like allows a process fewer)",
+                         bytes, comm->size);
 }
 
 const oriel_segment *oriel_arena_lookup(oriel_comm *comm)

@@ -1,6 +1,7 @@
 /* labels: valgrind */
 /* The arena: areas that are given back are used again, and too much is an error. Names
  * of kernels: known to all ranks, a number where there is no room for them. */
+#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,6 +14,7 @@
 #include "core/memory/arena.h"
 #include "core/world/names.h"
 #include "support/check.h"
+#include "support/failing_sys.h"
 #include "support/ranks.h"
 #include "support/resources.h"
 
@@ -69,6 +71,27 @@ static void test_full(void **state)
     CHECK_OK(oriel_comm_destroy(comm));
 }
 
+/* Where a process may not have so many addresses, and later may. */
+static void test_few_addresses(void **state)
+{
+    oriel_comm *comm = ranks_comm(2, 10.0, "ORIEL_ARENA", "1M", "ORIEL_WINDOWS", "3M", NULL);
+    oriel_area area = {0};
+
+    (void)state;
+    failing_sys_install();
+    failing_sys_only("map");
+    failing_sys_arm(1, ENOMEM);
+    CHECK_IS(ORIEL_ERR_SYSTEM, oriel_arena_take(comm, 0, 64, &area));
+    check_says("the arena, 8388608 bytes of addresses", "ORIEL_WINDOWS of each of 2 ranks (lower",
+               "Cannot allocate memory", NULL);
+    failing_sys_disarm();
+    failing_sys_only(NULL);
+    CHECK_OK(oriel_arena_take(comm, 0, 64, &area));
+    oriel_arena_give(comm, 0, &area);
+    failing_sys_remove();
+    CHECK_OK(oriel_comm_destroy(comm));
+}
+
 static void test_names(void **state)
 {
     oriel_comm *comm = ranks_comm(1, 10.0, NULL);
@@ -101,6 +124,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_reuse),
         cmocka_unit_test(test_full),
+        cmocka_unit_test(test_few_addresses),
         cmocka_unit_test(test_names),
     };
 
