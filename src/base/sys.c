@@ -52,7 +52,11 @@ static void *real_map(size_t bytes, int fd)
 {
     void *addr = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 
-    return addr == MAP_FAILED ? NULL : addr;
+    if (addr == MAP_FAILED)
+        return NULL;
+    /* To dump it, the kernel would first give memory to every page that nobody has touched. */
+    madvise(addr, bytes, MADV_DONTDUMP);
+    return addr;
 }
 
 static void real_unmap(void *addr, size_t bytes)

@@ -21,7 +21,7 @@ typedef struct oriel_sys {
     int (*memfd)(const char *name);
     int (*truncate)(int fd, off_t bytes);
     off_t (*file_bytes)(int fd);
-    void *(*map)(size_t bytes, int fd); /* shared, read-write; NULL on failure */
+    void *(*map)(size_t bytes, int fd); /* shared, read-write, in no core dump; NULL on failure */
     void (*unmap)(void *addr, size_t bytes);
     /* Gives the pages back, of memory mapped above: what is read there next is zero. */
     void (*forget)(void *addr, size_t bytes);

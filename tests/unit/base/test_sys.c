@@ -60,6 +60,45 @@ static void test_two_maps_share_memory(void **state)
 }
 
 /* A child takes the lock, says so through the pipe, and dies when told to. */
+/* Whether the system has a flag ("dd") for the mapping that begins at `addr`. */
+static int has_flag(const void *addr, const char *flag)
+{
+    FILE *maps = fopen("/proc/self/smaps", "re");
+    char line[512];
+    int here = 0;
+    int found = 0;
+
+    assert_non_null(maps);
+    while (fgets(line, sizeof line, maps) != NULL) {
+        unsigned long long begin;
+        unsigned long long end;
+
+        if (sscanf(line, "%llx-%llx ", &begin, &end) == 2)
+            here = begin == (uintptr_t)addr;
+        else if (here && strncmp(line, "VmFlags:", 8) == 0)
+            found = strstr(line, flag) != NULL;
+    }
+    fclose(maps);
+    return found;
+}
+
+/* A core dump of a segment of which little is touched would take memory and disk for all of it. */
+static void test_maps_are_not_dumped(void **state)
+{
+    enum { BYTES = 1 << 20 };
+    int fd = oriel_sys_now->memfd("test");
+    char *addr;
+
+    (void)state;
+    assert_int_equal(oriel_sys_now->truncate(fd, BYTES), 0);
+    addr = oriel_sys_now->map(BYTES, fd);
+    assert_non_null(addr);
+    assert_true(has_flag(addr, " sh ")); /* shared: the line is the right one */
+    assert_true(has_flag(addr, " dd "));
+    oriel_sys_now->unmap(addr, BYTES);
+    assert_int_equal(oriel_sys_now->close(fd), 0);
+}
+
 static void test_byte_lock_dies_with_its_process(void **state)
 {
     int fd = oriel_sys_now->memfd("lock");
@@ -297,6 +336,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_alloc_is_zeroed),
         cmocka_unit_test(test_two_maps_share_memory),
+        cmocka_unit_test(test_maps_are_not_dumped),
         cmocka_unit_test(test_byte_lock_dies_with_its_process),
         cmocka_unit_test(test_sockets_carry_messages),
         cmocka_unit_test(test_thread_takes_no_signals),
