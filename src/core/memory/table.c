@@ -1,314 +1,274 @@
 #include "core/memory/table.h"
 
-#include <stdio.h>
-#include <string.h>
-
-#include "base/interrupt.h"
 #include "base/math.h"
 #include "base/sys.h"
 #include "core/memory/arena.h"
-#include "core/world/trace.h"
 
-static heap_table *table_of(const oriel_comm *comm)
+heap_table *oriel_table_of(const oriel_comm *comm)
 {
     return &oriel_memory(&comm->heap)->table;
 }
 
-/* Held for a few hundred instructions. Of a process that dies with it the comm hears, and of one
- * that is stopped the others' deadline does. */
-static oriel_status lock(oriel_comm *comm)
-{
-    heap_table *table = table_of(comm);
-    double deadline = oriel_now() + comm->timeout;
-    uint32_t nobody = 0;
+/* ---- the lock --------------------------------------------------------------------------- */
 
-    while (!atomic_compare_exchange_weak(&table->owner, &nobody, (uint32_t)comm->process + 1)) {
+enum { TURNS = 1000, NAP_MS = 1 }; /* until a thread sleeps: the owner is stopped, or gone */
+
+static oriel_status revoke_for(oriel_comm *comm, uint32_t owner)
+{
+    int process = (int)owner - 1;
+
+    oriel_comm_abort(comm, ORIEL_ERR_TIMEOUT, -1, process,
+                     "process %d has had the table of windows for %.1f s, for which process %d "
+                     "waits",
+                     process, comm->timeout, comm->process);
+    return oriel_comm_failure(comm);
+}
+
+/* Of a process that dies with it the comm hears, and of one that is stopped the deadline does. */
+oriel_status oriel_table_lock(oriel_comm *comm)
+{
+    heap_table *table = oriel_table_of(comm);
+    double deadline = oriel_now() + comm->timeout;
+    uint32_t owner = 0;
+
+    for (int turns = 0;
+         !atomic_compare_exchange_strong(&table->owner, &owner, (uint32_t)comm->process + 1);
+         turns++) {
         if (oriel_comm_aborted(comm))
             return oriel_comm_failure(comm);
         if (oriel_now() > deadline)
-            return oriel_fail(ORIEL_ERR_TIMEOUT,
-                              "process %u has had the table of windows for %.1f s", nobody - 1,
-                              comm->timeout);
-        oriel_relax(1);
-        nobody = 0;
+            return revoke_for(comm, owner);
+        if (turns < TURNS)
+            oriel_relax(1);
+        else
+            oriel_sys_now->poll(NULL, 0, NAP_MS);
+        owner = 0;
     }
     return ORIEL_OK;
 }
 
-static void unlock(oriel_comm *comm)
+void oriel_table_unlock(oriel_comm *comm)
 {
-    atomic_store(&table_of(comm)->owner, 0);
+    atomic_store(&oriel_table_of(comm)->owner, 0);
 }
 
-/* ---- stretches: under the lock ------------------------------------------------------- */
+/* ---- sizes: under the lock, as all that follows ---------------------------------------------- */
 
-/* So many bytes that an eighth more would be too many: then what is freed fits again. */
-static uint64_t room_for(uint64_t bytes, unsigned *class_p)
+/* The class of this size, or the next larger or smaller one. Classes are an eighth of a power of
+ * two apart, so that what is freed fits again. */
+static unsigned class_of(uint64_t room, int larger, uint64_t *bytes_p)
 {
-    uint64_t pages = oriel_divide_up(bytes, HEAP_PAGE);
+    uint64_t pages = room / HEAP_PAGE;
     unsigned power = pages < 8 ? 0 : 60 - (unsigned)__builtin_clzll(pages); /* of the step */
-    uint64_t steps = oriel_divide_up(pages, 1ull << power);                 /* 1 to 16 */
+    uint64_t steps = larger ? oriel_divide_up(pages, 1ull << power) : pages >> power; /* to 16 */
 
-    *class_p = 8 * power + (unsigned)steps;
-    return (steps << power) * HEAP_PAGE;
+    *bytes_p = (steps << power) * HEAP_PAGE;
+    return 8 * power + (unsigned)steps;
 }
 
-/* One that has been used, of this class or the next larger ones. */
-static heap_window *take_free(heap_table *table, unsigned class)
-{
-    for (unsigned c = class; c < class + 8 && c < TABLE_CLASSES; c++) {
-        if (table->free[c] != 0) {
-            heap_window *window = &table->windows[table->free[c] - 1];
+/* ---- records ------------------------------------------------------------------------------- */
 
-            table->free[c] = window->next;
-            return window;
-        }
+static heap_window *at_index(heap_table *table, uint32_t index)
+{
+    return index > 0 ? &table->windows[index - 1] : NULL;
+}
+
+static uint32_t index_of(const heap_table *table, const heap_window *window)
+{
+    return (uint32_t)(window - table->windows) + 1;
+}
+
+/* There is always one: see TABLE_STRETCHES. */
+static heap_window *record_take(heap_table *table)
+{
+    heap_window *record = at_index(table, table->spare);
+
+    if (record == NULL)
+        return &table->windows[table->used++];
+    table->spare = record->next;
+    return record;
+}
+
+static void record_give(heap_table *table, heap_window *record)
+{
+    record->next = table->spare;
+    table->spare = index_of(table, record);
+}
+
+/* ---- free stretches, in lists ------------------------------------------------------------------
+ */
+
+static void list_add(heap_table *table, heap_window *stretch)
+{
+    uint64_t bytes;
+    uint32_t *first = &table->free[class_of(stretch->room, 0, &bytes)];
+
+    stretch->prior = 0;
+    stretch->next = *first;
+    if (*first > 0)
+        at_index(table, *first)->prior = index_of(table, stretch);
+    *first = index_of(table, stretch);
+}
+
+static void list_remove(heap_table *table, const heap_window *stretch)
+{
+    uint64_t bytes;
+
+    if (stretch->prior > 0)
+        at_index(table, stretch->prior)->next = stretch->next;
+    else
+        table->free[class_of(stretch->room, 0, &bytes)] = stretch->next;
+    if (stretch->next > 0)
+        at_index(table, stretch->next)->prior = stretch->prior;
+}
+
+/* ---- stretches, by address ------------------------------------------------------------------- */
+
+/* A new one right above `below`, or the first. */
+static heap_window *insert_above(heap_table *table, heap_window *below, uint64_t room)
+{
+    heap_window *stretch = record_take(table);
+    heap_window *above = below != NULL ? at_index(table, below->above) : NULL;
+
+    stretch->number = 0;
+    stretch->at = below != NULL ? below->at + below->room : 0;
+    stretch->room = room;
+    stretch->below = below != NULL ? index_of(table, below) : 0;
+    stretch->above = above != NULL ? index_of(table, above) : 0;
+    if (below != NULL)
+        below->above = index_of(table, stretch);
+    if (above != NULL)
+        above->below = index_of(table, stretch);
+    else
+        table->last = index_of(table, stretch);
+    return stretch;
+}
+
+static void remove_stretch(heap_table *table, heap_window *stretch)
+{
+    heap_window *below = at_index(table, stretch->below);
+    heap_window *above = at_index(table, stretch->above);
+
+    if (below != NULL)
+        below->above = stretch->above;
+    if (above != NULL)
+        above->below = stretch->below;
+    else
+        table->last = stretch->below;
+    record_give(table, stretch);
+}
+
+/* A free one that is large enough, cut to `room`; NULL: there is none. */
+static heap_window *take_free(heap_table *table, unsigned class, uint64_t room)
+{
+    heap_window *stretch = NULL;
+    uint64_t rest;
+
+    for (unsigned c = class; stretch == NULL && c < TABLE_CLASSES; c++)
+        stretch = at_index(table, table->free[c]);
+    if (stretch == NULL)
+        return NULL;
+    list_remove(table, stretch);
+    rest = stretch->room - room;
+    stretch->room = room;
+    if (rest > 0)
+        list_add(table, insert_above(table, stretch, rest));
+    return stretch;
+}
+
+/* The largest size that still has room. */
+static uint64_t largest_left(const heap_table *table, uint64_t most)
+{
+    uint64_t largest = most - table->end;
+
+    for (int c = TABLE_CLASSES - 1; c >= 0; c--) {
+        if (table->free[c] == 0)
+            continue;
+        if (table->windows[table->free[c] - 1].room > largest)
+            largest = table->windows[table->free[c] - 1].room;
+        break;
     }
+    return largest;
+}
+
+static heap_window *find_room(oriel_comm *comm, size_t bytes)
+{
+    heap_table *table = oriel_table_of(comm);
+    uint64_t most = oriel_memory(&comm->heap)->window_bytes;
+    uint64_t room;
+    /* None begins where another ends. */
+    unsigned class = class_of(oriel_round_up(bytes + 1, HEAP_PAGE), 1, &room);
+    heap_window *stretch = take_free(table, class, room);
+
+    if (stretch != NULL)
+        return stretch;
+    if (room <= most - table->end) {
+        table->end += room;
+        return insert_above(table, at_index(table, table->last), room);
+    }
+    oriel_fail(ORIEL_ERR_NO_RESOURCE,
+               "a window of %zu bytes needs %llu of the %llu of ORIEL_WINDOWS, of which at most "
+               "%llu are left in one piece",
+               bytes, (unsigned long long)room, (unsigned long long)most,
+               (unsigned long long)largest_left(table, most));
     return NULL;
 }
 
-static heap_window *take(oriel_comm *comm, size_t bytes)
+heap_window *oriel_table_take(oriel_group *group, size_t bytes)
 {
-    heap_table *table = table_of(comm);
-    uint64_t most = oriel_memory(&comm->heap)->window_bytes;
-    unsigned class;
-    uint64_t room = room_for(bytes + 1, &class); /* none begins where another ends */
-    heap_window *window = take_free(table, class);
+    heap_table *table = oriel_table_of(group->comm);
+    heap_window *window;
 
-    if (window != NULL)
-        return window;
-    if (table->used == TABLE_WINDOWS) {
+    if (table->held == TABLE_WINDOWS) {
         oriel_fail(ORIEL_ERR_NO_RESOURCE, "a world has at most %d windows", TABLE_WINDOWS);
         return NULL;
     }
-    if (room > most - table->end) {
-        oriel_fail(ORIEL_ERR_NO_RESOURCE,
-                   "a window of %zu bytes: of the %llu of ORIEL_WINDOWS %llu are left", bytes,
-                   (unsigned long long)most, (unsigned long long)(most - table->end));
+    window = find_room(group->comm, bytes);
+    if (window == NULL)
         return NULL;
-    }
-    window = &table->windows[table->used++];
-    window->at = table->end;
-    window->room = room;
-    table->end += room;
+    table->held++;
+    window->number = ++table->numbers;
+    window->bytes = bytes;
+    window->ranks = (uint32_t)group->n;
+    for (int i = 0; i < TABLE_WORDS; i++)
+        atomic_store_explicit(&window->who[i], 0, memory_order_relaxed);
+    for (int i = 0; i < group->num_procs; i++)
+        atomic_fetch_or_explicit(&window->who[group->procs[i] / 64], 1ull << group->procs[i] % 64,
+                                 memory_order_relaxed);
+    atomic_store(&window->held, (uint32_t)group->num_procs);
     return window;
 }
 
-static void give(heap_table *table, heap_window *window)
-{
-    unsigned class;
-
-    room_for(window->room, &class);
-    window->number = 0;
-    window->next = table->free[class];
-    table->free[class] = (uint32_t)(window - table->windows) + 1;
-}
-
-int oriel_table_let_go(heap_window *window)
-{
-    return atomic_fetch_sub(&window->held, 1) == 1;
-}
-
+/* Becomes one with the free ones beside it; what is last is no stretch any more. */
 void oriel_table_give(oriel_comm *comm, heap_window *window)
 {
-    if (lock(comm) != ORIEL_OK)
-        return; /* the comm makes no more windows */
-    give(table_of(comm), window);
-    unlock(comm);
-}
+    heap_table *table = oriel_table_of(comm);
+    heap_window *below = at_index(table, window->below);
+    heap_window *above = at_index(table, window->above);
 
-/* ---- meetings ------------------------------------------------------------------------- */
-
-static void fail_meeting(heap_meeting *meeting, oriel_status status)
-{
-    if (meeting->status != ORIEL_OK)
-        return;
-    meeting->status = (uint32_t)status;
-    snprintf(meeting->text, sizeof meeting->text, "%s", oriel_last_error());
-}
-
-/* The first to come: whatever it finds, the others hear of it at the end. */
-static void begin(oriel_group *group, heap_meeting *meeting, uint64_t key, size_t bytes)
-{
-    heap_table *table = table_of(group->comm);
-    heap_window *window = take(group->comm, bytes);
-
-    meeting->key = key;
-    meeting->bytes = bytes;
-    meeting->process = group->comm->process;
-    meeting->status = ORIEL_OK;
-    meeting->window = TABLE_WINDOWS;
-    atomic_store(&meeting->come, 0);
-    atomic_store(&meeting->heard, 0);
-    for (int i = 0; i < TABLE_PROCS; i++)
-        atomic_store(&meeting->who[i], 0);
-    if (window == NULL) {
-        fail_meeting(meeting, ORIEL_ERR_NO_RESOURCE);
+    table->held--;
+    window->number = 0;
+    if (above != NULL && above->number == 0) {
+        list_remove(table, above);
+        window->room += above->room;
+        remove_stretch(table, above);
+    }
+    if (below != NULL && below->number == 0) {
+        list_remove(table, below);
+        below->room += window->room;
+        remove_stretch(table, window);
+        window = below;
+    }
+    if (window->above > 0) {
+        list_add(table, window);
         return;
     }
-    window->number = ++table->numbers;
-    window->bytes = bytes;
-    window->process = group->comm->process;
-    atomic_store(&window->held, (uint32_t)group->num_procs);
-    meeting->window = (uint32_t)(window - table->windows);
+    table->end = window->at;
+    remove_stretch(table, window);
 }
 
-/* The one with this key; else a free one, or NULL. */
-static heap_meeting *find(heap_table *table, uint64_t key)
+int oriel_table_let_go(const oriel_comm *comm, heap_window *window)
 {
-    heap_meeting *free = NULL;
-
-    for (int i = 0; i < TABLE_MEETINGS; i++) {
-        if (table->meetings[i].key == key)
-            return &table->meetings[i];
-        if (table->meetings[i].key == 0)
-            free = &table->meetings[i];
-    }
-    return free;
-}
-
-static oriel_status enter(oriel_group *group, uint64_t key, size_t bytes, heap_meeting **meeting_p)
-{
-    oriel_comm *comm = group->comm;
-    heap_meeting *meeting;
-    oriel_status st = lock(comm);
-
-    if (st != ORIEL_OK)
-        return st;
-    meeting = find(table_of(comm), key);
-    if (meeting != NULL && meeting->key == 0) {
-        begin(group, meeting, key, bytes);
-    } else if (meeting != NULL && meeting->bytes != bytes) {
-        oriel_fail(ORIEL_ERR_MISMATCH, "window of %zu bytes on process %d, of %llu on process %d",
-                   bytes, comm->process, (unsigned long long)meeting->bytes, (int)meeting->process);
-        fail_meeting(meeting, ORIEL_ERR_MISMATCH);
-    }
-    unlock(comm);
-    *meeting_p = meeting;
-    return meeting != NULL ? ORIEL_OK : ORIEL_IN_PROGRESS;
-}
-
-oriel_status oriel_table_come(oriel_group *group, uint64_t key, size_t bytes,
-                              heap_meeting **meeting_p)
-{
-    double deadline = oriel_now() + group->comm->timeout;
-    oriel_waiter waiter = {0};
-    oriel_status st;
-
-    while ((st = enter(group, key, bytes, meeting_p)) == ORIEL_IN_PROGRESS) {
-        if (oriel_now() > deadline)
-            st = oriel_fail(ORIEL_ERR_TIMEOUT, "%d windows are being made for %.1f s",
-                            TABLE_MEETINGS, group->comm->timeout);
-        if (st != ORIEL_IN_PROGRESS)
-            break;
-        oriel_comm_pause(group->comm, &waiter);
-    }
-    oriel_waiter_end(group->comm, &waiter);
-    return st;
-}
-
-/* The first process of the group that is not ready. */
-static int missing(const oriel_group *group, const heap_meeting *meeting)
-{
-    for (int i = 0; i < group->num_procs; i++) {
-        int p = group->procs[i];
-
-        if (!(atomic_load(&meeting->who[p / 64]) >> p % 64 & 1))
-            return p;
-    }
-    return -1;
-}
-
-static void revoke_late(oriel_group *group, const heap_meeting *meeting, int late)
-{
-    oriel_comm *comm = group->comm;
-    char last[200];
-
-    oriel_trace_describe(comm, comm->heap.procs[late].first_rank, last, sizeof last);
-    oriel_comm_abort(comm, ORIEL_ERR_TIMEOUT, -1, late,
-                     "process %d was making a window of %llu bytes, to which process %d did not "
-                     "come within %.1f s; rank %d: %s",
-                     comm->process, (unsigned long long)meeting->bytes, late, comm->timeout,
-                     comm->heap.procs[late].first_rank, last);
-}
-
-/* ORIEL_IN_PROGRESS while some have not come. */
-static oriel_status look(oriel_group *group, const heap_meeting *meeting, double deadline)
-{
-    oriel_comm *comm = group->comm;
-    int absent = missing(group, meeting);
-
-    if (atomic_load(&meeting->come) == (uint32_t)group->num_procs)
-        return ORIEL_OK;
-    if (oriel_comm_aborted(comm))
-        return oriel_comm_failure(comm);
-    if (absent >= 0 && oriel_comm_cannot_call(comm, absent) && missing(group, meeting) == absent)
-        oriel_comm_abort_missing(comm, absent, comm->first_rank, "the making of a window");
-    else if (oriel_interrupted())
-        oriel_comm_abort(comm, oriel_interrupt_fail(), comm->first_rank, comm->process,
-                         "process %d (pid %d): %s", comm->process, comm->pid, oriel_last_error());
-    else if (oriel_now() > deadline)
-        revoke_late(group, meeting, absent >= 0 ? absent : comm->process);
-    else
-        return ORIEL_IN_PROGRESS;
-    return oriel_comm_failure(comm);
-}
-
-static oriel_status wait(oriel_group *group, const heap_meeting *meeting)
-{
-    double deadline = oriel_now() + group->comm->timeout;
-    oriel_waiter waiter = {0};
-    oriel_status st;
-
-    while ((st = look(group, meeting, deadline)) == ORIEL_IN_PROGRESS)
-        oriel_comm_pause(group->comm, &waiter);
-    oriel_waiter_end(group->comm, &waiter);
-    return st;
-}
-
-/* What came of it. The last to hear ends the meeting; nobody has a window that failed. */
-static oriel_status outcome(oriel_group *group, heap_meeting *meeting, heap_window **window_p)
-{
-    oriel_comm *comm = group->comm;
-    heap_table *table = table_of(comm);
-    uint32_t index = meeting->window;
-    oriel_status st = ORIEL_OK;
-
-    if (meeting->status != ORIEL_OK)
-        st = oriel_fail((oriel_status)meeting->status, "%s", meeting->text);
-    else
-        *window_p = &table->windows[index];
-    if (atomic_fetch_add(&meeting->heard, 1) + 1 < (uint32_t)group->num_procs)
-        return st;
-    if (lock(comm) != ORIEL_OK)
-        return oriel_comm_failure(comm);
-    if (st != ORIEL_OK && index < TABLE_WINDOWS)
-        give(table, &table->windows[index]);
-    meeting->key = 0;
-    unlock(comm);
-    oriel_comm_ring_all(comm); /* one may wait for a meeting */
-    return st;
-}
-
-oriel_status oriel_table_meet(oriel_group *group, heap_meeting *meeting, oriel_status mine,
-                              heap_window **window_p)
-{
-    oriel_comm *comm = group->comm;
-    char why[HEAP_TEXT] = "";
-    oriel_status st;
-
-    if (mine != ORIEL_OK) {
-        snprintf(why, sizeof why, "process %d: %s", comm->process, oriel_last_error());
-        st = lock(comm);
-        if (st != ORIEL_OK)
-            return st;
-        oriel_fail(mine, "%s", why);
-        fail_meeting(meeting, mine);
-        unlock(comm);
-    }
-    atomic_fetch_or(&meeting->who[comm->process / 64], 1ull << comm->process % 64);
-    if (atomic_fetch_add(&meeting->come, 1) + 1 == (uint32_t)group->num_procs)
-        oriel_group_ring(group);
-    st = wait(group, meeting);
-    return st == ORIEL_OK ? outcome(group, meeting, window_p) : st;
+    atomic_fetch_and(&window->who[comm->process / 64], ~(1ull << comm->process % 64));
+    return atomic_fetch_sub(&window->held, 1) == 1;
 }

@@ -1,6 +1,7 @@
 #include "core/memory/window.h"
 
 #include <string.h>
+#include <unistd.h>
 
 #include "base/hash.h"
 #include "base/sys.h"
@@ -94,13 +95,11 @@ void oriel_windows_free(oriel_comm *comm)
 
 /* ---- making and letting go -------------------------------------------------------------- */
 
-static oriel_status check_arguments(const oriel_group *group, size_t bytes,
-                                    oriel_window *const *window_p)
+/* Not the bytes: what is wrong with them on one process all are told. */
+static oriel_status check_arguments(const oriel_group *group, oriel_window *const *window_p)
 {
     if (group == NULL || window_p == NULL)
         return oriel_fail(ORIEL_ERR_INVALID, "%s is NULL", group == NULL ? "group" : "window_p");
-    if (bytes == 0 || bytes > (size_t)1 << 46)
-        return oriel_fail(ORIEL_ERR_INVALID, "bytes is %zu; 1 to 2^46 are possible", bytes);
     if (group->spans)
         return oriel_fail(ORIEL_ERR_UNSUPPORTED,
                           "a window of a group on %u machines: host memory is shared within one "
@@ -135,12 +134,17 @@ static oriel_status prepare(oriel_group *group, size_t bytes, oriel_window **win
 /* The last to let go gives back the pages of all members' parts: what is read next is zero. */
 static void let_go(oriel_window *window)
 {
-    if (!oriel_table_let_go(window->shared))
+    oriel_comm *comm = window->comm;
+
+    if (!oriel_table_let_go(comm, window->shared))
         return;
     for (int i = 0; i < window->n; i++)
-        oriel_sys_now->forget(oriel_arena_at(window->comm, window->ranks[i], window->at),
+        oriel_sys_now->forget(oriel_arena_at(comm, window->ranks[i], window->at),
                               window->shared->room);
-    oriel_table_give(window->comm, window->shared);
+    if (oriel_table_lock(comm) != ORIEL_OK)
+        return; /* the comm makes no more windows */
+    oriel_table_give(comm, window->shared);
+    oriel_table_unlock(comm);
 }
 
 oriel_status oriel_window_create(oriel_group *group, size_t bytes, oriel_window **window_p)
@@ -150,18 +154,18 @@ oriel_status oriel_window_create(oriel_group *group, size_t bytes, oriel_window 
     heap_window *shared;
     uint64_t key;
     oriel_status mine;
-    oriel_status st = check_arguments(group, bytes, window_p);
+    oriel_status st = check_arguments(group, window_p);
 
     if (st != ORIEL_OK)
         return st;
     if (oriel_comm_aborted(group->comm))
         return oriel_comm_failure(group->comm);
     key = oriel_mix(group->hash ^ oriel_mix(atomic_fetch_add(&group->windows, 1))) | 1;
-    st = oriel_table_come(group, key, bytes, &meeting);
+    st = oriel_making_come(group, key, bytes, &meeting);
     if (st != ORIEL_OK)
         return st;
     mine = prepare(group, bytes, &window);
-    st = oriel_table_meet(group, meeting, mine, &shared);
+    st = oriel_making_end(group, meeting, mine, &shared);
     if (st == ORIEL_OK) {
         window->shared = shared;
         window->number = shared->number;
@@ -177,7 +181,8 @@ oriel_status oriel_window_create(oriel_group *group, size_t bytes, oriel_window 
 
 void oriel_window_free(oriel_window *window)
 {
-    if (window == NULL)
+    /* A forked child has the object, but does not hold the window. */
+    if (window == NULL || window->comm->pid != (int)getpid())
         return;
     drop(window);
     let_go(window);

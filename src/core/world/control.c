@@ -127,10 +127,11 @@ static void abort_late(oriel_comm *comm, int missing, double timeout_s)
     char last[200];
 
     oriel_trace_describe(comm, rank, last, sizeof last);
-    oriel_comm_abort(comm, ORIEL_ERR_TIMEOUT, -1, missing,
-                     "process %d was in a meeting of all processes (init, finalize, a barrier or a "
-                     "window), to which process %d did not come within %.1f s; rank %d: %s",
-                     comm->process, missing, timeout_s, rank, last);
+    oriel_comm_abort(
+        comm, ORIEL_ERR_TIMEOUT, -1, missing,
+        "process %d was in a meeting of all processes (init, finalize or a barrier), to "
+        "which process %d did not come within %.1f s; rank %d: %s",
+        comm->process, missing, timeout_s, rank, last);
 }
 
 /* ORIEL_IN_PROGRESS while the round is open. */

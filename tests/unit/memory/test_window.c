@@ -6,6 +6,8 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -277,8 +279,8 @@ static void test_full(void **state)
     (void)state;
     CHECK_IS(ORIEL_ERR_NO_RESOURCE,
              oriel_window_create(oriel_comm_world(comm), 101 << 20, &window));
-    check_says("a window of 105906176 bytes: of the 104857600 of ORIEL_WINDOWS 104857600 are left",
-               NULL);
+    check_says("a window of 105906176 bytes needs 109051904 of the 104857600 of ORIEL_WINDOWS",
+               "of which at most 104857600 are left in one piece", NULL);
     assert_null(window);
     for (int i = 0; i < MOST; i++)
         CHECK_OK(oriel_window_create(oriel_comm_world(comm), 1, &last));
@@ -286,6 +288,89 @@ static void test_full(void **state)
     check_says("a world has at most 16384 windows", NULL);
     oriel_window_free(last);
     CHECK_OK(oriel_window_create(oriel_comm_world(comm), 1, &window));
+    assert_int_equal(oriel_comm_destroy(comm), ORIEL_OK);
+}
+
+/* Whatever was made and freed, in whatever order: when all is free, all is in one piece. */
+static void test_one_piece(void **state)
+{
+    enum { MOST = 300 };
+    oriel_comm *comm = ranks_comm(1, patience_s, "ORIEL_WINDOWS", "100M", NULL);
+    oriel_window *windows[MOST];
+    oriel_window *large = NULL;
+
+    (void)state;
+    srand(2);
+    for (int round = 0; round < 20; round++) {
+        int n = 0;
+        oriel_status st = ORIEL_OK;
+
+        while (n < MOST && st == ORIEL_OK) {
+            size_t bytes = 1 + (size_t)rand() % (1u << rand() % 24);
+
+            st = oriel_window_create(oriel_comm_world(comm), bytes, &windows[n]);
+            n += st == ORIEL_OK;
+        }
+        CHECK_IS(ORIEL_ERR_NO_RESOURCE,
+                 oriel_window_create(oriel_comm_world(comm), 90 << 20, &large));
+        while (n > 0) {
+            int k = rand() % n;
+
+            oriel_window_free(windows[k]);
+            windows[k] = windows[--n];
+        }
+        CHECK_OK(oriel_window_create(oriel_comm_world(comm), 90 << 20, &large));
+        oriel_window_free(large);
+    }
+    assert_int_equal(oriel_comm_destroy(comm), ORIEL_OK);
+}
+
+/* As many windows as there may be, with a gap below each: a gap is no window. */
+static void test_gaps(void **state)
+{
+    enum { MOST = 16384 };
+    static oriel_window *windows[MOST];
+    oriel_comm *comm = ranks_comm(1, patience_s, "ORIEL_WINDOWS", "1G", NULL);
+    oriel_window *more = NULL;
+
+    (void)state;
+    for (int i = 0; i < MOST; i++)
+        CHECK_OK(oriel_window_create(oriel_comm_world(comm), 1, &windows[i]));
+    for (int i = 0; i < MOST; i += 2) {
+        oriel_window_free(windows[i]);
+        CHECK_OK(oriel_window_create(oriel_comm_world(comm), 5000, &windows[i]));
+    }
+    CHECK_IS(ORIEL_ERR_NO_RESOURCE, oriel_window_create(oriel_comm_world(comm), 1, &more));
+    for (int i = 0; i < MOST; i++)
+        oriel_window_free(windows[i]);
+    CHECK_OK(oriel_window_create(oriel_comm_world(comm), 900 << 20, &more));
+    assert_int_equal(oriel_comm_destroy(comm), ORIEL_OK);
+}
+
+/* A child has a copy of the object, and what it does to it is not done to the window. */
+static void test_child(void **state)
+{
+    oriel_comm *comm = ranks_comm(RANKS, patience_s, NULL);
+    oriel_window *window = NULL;
+    oriel_window *other = NULL;
+    pid_t child;
+    int status;
+
+    (void)state;
+    CHECK_OK(oriel_window_create(oriel_comm_world(comm), 5000, &window));
+    memset(part_of(window, 2), 9, 5000);
+    child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        oriel_window_free(window);
+        _exit(0);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    assert_int_equal(part_of(window, 2)[4999], 9);
+    CHECK_OK(oriel_window_create(oriel_comm_world(comm), 5000, &other));
+    assert_ptr_not_equal(part_of(window, 0), part_of(other, 0));
+    oriel_window_free(window);
     assert_int_equal(oriel_comm_destroy(comm), ORIEL_OK);
 }
 
@@ -324,6 +409,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_nothing_left),  cmocka_unit_test(test_again),
         cmocka_unit_test(test_groups),        cmocka_unit_test(test_random),
         cmocka_unit_test(test_full),          cmocka_unit_test(test_reduce_windows),
+        cmocka_unit_test(test_one_piece),     cmocka_unit_test(test_gaps),
+        cmocka_unit_test(test_child),
     };
 
     if (argc > 1)

@@ -100,6 +100,17 @@ static void disagree(oriel_comm *comm)
         oriel_window_free(window);
         window = NULL;
     }
+    bytes = oriel_comm_process(comm) == 0 ? 0 : 4096; /* wrong on one alone: all are told */
+    for (int i = 0; i < 20; i++) {
+        oriel_status st = oriel_window_create(oriel_comm_world(comm), bytes, &window);
+
+        CHECK(st == ORIEL_ERR_INVALID || st == ORIEL_ERR_MISMATCH, "%s: %s", oriel_status_name(st),
+              oriel_last_error());
+        CHECK(strstr(oriel_last_error(), st == ORIEL_ERR_INVALID ? "bytes is 0" : "of 0 bytes") ||
+                  strstr(oriel_last_error(), "of 0 on process 0"),
+              "%s", oriel_last_error());
+        CHECK(window == NULL, "a window of no bytes");
+    }
     CHECK_IS(ORIEL_ERR_NO_RESOURCE,
              oriel_window_create(oriel_comm_world(comm), (size_t)1 << 46, &window));
     CHECK(window == NULL, "a window of 64 TiB");
