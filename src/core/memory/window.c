@@ -268,7 +268,7 @@ oriel_status oriel_window_place(oriel_comm *comm, int rank, const void *addr, si
     if (bytes == 0 || !oriel_arena_find(comm, addr, &owner, &at))
         return ORIEL_OK;
     window = find(comm, at);
-    if (window == NULL || owner != rank || !is_member(window, rank))
+    if (window == NULL || !is_member(window, owner))
         return oriel_fail(ORIEL_ERR_INVALID,
                           "it lies at %p, among the windows of rank %d, but in none that is held: "
                           "it was freed",
@@ -277,6 +277,8 @@ oriel_status oriel_window_place(oriel_comm *comm, int rank, const void *addr, si
         return oriel_fail(ORIEL_ERR_INVALID, "it has %zu bytes, of which window %llu holds %zu",
                           bytes, (unsigned long long)window->number,
                           window->bytes - (at - window->at));
+    if (owner != rank)
+        return ORIEL_OK;
     *inside_p = 1;
     *at_p = at;
     return ORIEL_OK;

@@ -17,8 +17,8 @@ struct oriel_window {
 };
 
 /* Local: whether the bytes lie in the part of `rank`, which is of this process, of a window that
- * this process holds; *at_p is where, in the rank's part of the arena. Fails where they lie among
- * windows, but in none. */
+ * this process holds; *at_p is where, in the rank's part of the arena. What lies in another rank's
+ * part is outside, as is any other memory. Fails where the bytes lie among windows, but in none. */
 oriel_status oriel_window_place(oriel_comm *comm, int rank, const void *addr, size_t bytes,
                                 int *inside_p, size_t *at_p);
 /* Local, at the end of the comm: those that this process still has. */

@@ -57,12 +57,12 @@ static void call(oriel_comm *comm, int rank, void *arg)
 {
     const struct job *job = arg;
     int where = in_window(job, rank);
+    int n = oriel_comm_size(comm);
     float *plain = malloc(2 * COUNT * sizeof *plain);
     float *x = where & 1 ? part_of(job->x, rank) : plain;
     float *y = where & 2 ? part_of(job->y, rank) : plain + COUNT;
     kernel_buffer buffers[] = {{.data = x, .count = COUNT, .dtype = ORIEL_F32},
                                {.data = y, .count = COUNT, .dtype = ORIEL_F32}};
-    int n = oriel_comm_size(comm);
 
     CHECK(plain != NULL, "out of memory");
     for (int i = 0; i < COUNT; i++) {
@@ -74,6 +74,31 @@ static void call(oriel_comm *comm, int rank, void *arg)
         CHECK(y[i] == (float)(n * (i + job->round) + n * (n - 1) / 2), "element %d is %g", i,
               (double)y[i]);
     free(plain);
+}
+
+/* What lies in the part of another rank is memory like any other. */
+static void borrow(oriel_comm *comm, int rank, void *arg)
+{
+    const struct job *job = arg;
+    int n = oriel_comm_size(comm);
+    float y[COUNT] = {0};
+    kernel_buffer buffers[] = {
+        {.data = part_of(job->x, (rank + 1) % n), .count = COUNT, .dtype = ORIEL_F32},
+        {.data = y, .count = COUNT, .dtype = ORIEL_F32}};
+
+    CHECK_OK(launch_kernel(&job->how, rank, job->kernel, buffers, 1, 1, NULL, 0));
+    for (int i = 0; i < COUNT; i++)
+        CHECK(y[i] == (float)(n * i + n * (n - 1) / 2), "element %d is %g", i, (double)y[i]);
+}
+
+static void fill(oriel_comm *comm, int rank, void *arg)
+{
+    const struct job *job = arg;
+    float *x = part_of(job->x, rank);
+
+    (void)comm;
+    for (int i = 0; i < COUNT; i++)
+        x[i] = (float)(i + rank);
 }
 
 /* Past the end of a window, or in one that was freed: the rank that has it says so, and nobody is
@@ -111,6 +136,10 @@ int main(int argc, char **argv)
         ranks_run(comm, call, &job);
         job.how.count++;
     }
+    ranks_run(comm, fill, &job);
+    CHECK_OK(oriel_comm_barrier(comm));
+    ranks_run(comm, borrow, &job);
+    job.how.count++;
     job.wrong = part_of(job.x, 0) + 1;
     job.says = "has 12000 bytes, of which window 1 holds 11996";
     if (process_argument(argc, argv, 2, 0)) {
