@@ -39,7 +39,10 @@ SEES = {
     "ops/kernel": [*HOST, "core/memory", "ops", "ops/host", "ops/reduce"],
     "ops/cuda": [*HOST, "fabric/cuda", *GPUS, "experimental", "ops", "ops/kernel", "ops/reduce"],
     "ffi": [*HOST, *LIBRARIES, *GPUS, "ops", "ops/host", "ops/kernel", "ops/cuda"],
-    "tools": ["core/world", "core/store", "core/protocol", "core/start", "ops", *LIBRARIES],
+    "tools": [
+        *("core/world", "core/store", "core/protocol", "core/memory", "core/start", "ops"),
+        *LIBRARIES,
+    ],
 }
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.M)

@@ -147,6 +147,36 @@ def test_meeting(oriel, loopers):
     group.end()
 
 
+def test_windows(oriel, loopers):
+    """Which there are, and which processes have not let go of them."""
+    group = loopers(3, 1, "windows", 1)
+    comm = look_until(oriel, group.pids[1], "no rank waits long")
+    windows = comm["windows"]
+    assert (windows["count"], windows["bytes"]) == (2, 3 * 105000)
+    assert 2 * 100000 < windows["taken"] < 1 << 20
+    assert windows["largest"] == [
+        {"number": 2, "ranks": 3, "bytes": 100000, "processes": [0, 2]},
+        {"number": 1, "ranks": 3, "bytes": 5000, "processes": [0, 1, 2]},
+    ]
+    text = oriel.run("doctor", "--job", group.pids[0]).stdout
+    assert f"2 windows, 315000 bytes on all ranks; with what kernels share, {windows['taken']}" in (
+        text
+    )
+    assert re.search(r"^ +2 +3 +100000  0, 2$", text, re.M)
+    assert re.search(r"^ +1 +3 +5000  0-2$", text, re.M)
+    group.end()
+
+
+def test_making_a_window(oriel, loopers):
+    group = loopers(3, 1, "making", 2)
+    comm = look_until(oriel, group.pids[0], "ranks 0, 1 wait")
+    assert f"for rank 2 (pid {group.pids[2]}), which is stopped" in comm["verdict"][0]
+    assert [rank["operation"] for rank in comm["ranks"]] == ["window", "window", "-"]
+    assert [rank["bytes"] for rank in comm["ranks"]] == [5000, 5000, 0]
+    group.go_on(2)
+    group.end()
+
+
 def test_dead_rank(oriel, loopers):
     group = loopers(3)
     for rank in (0, 2):

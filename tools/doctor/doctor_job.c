@@ -8,6 +8,7 @@
 #include "base/sys.h"
 #include "core/world/trace.h"
 #include "doctor/doctor.h"
+#include "doctor/windows.h"
 #include "tool.h"
 
 enum { SENTENCE = 512 };
@@ -45,6 +46,7 @@ struct job_view {
     int n;                   /* ranks of the comm */
     struct rank_view *ranks; /* by rank */
     char failure[HEAP_TEXT]; /* what revoked the comm; "": nothing */
+    oriel_windows_view windows;
 };
 
 /* ---- reading ------------------------------------------------------------------ */
@@ -99,12 +101,26 @@ static void view_call(const heap_trace *entry, double now, struct rank_view *vie
         view->waits_for = waits_for;
 }
 
-static struct rank_view view_rank(const oriel_comm_view *comm, int rank)
+/* A meeting of processes is in no trace, and not timed. */
+static void view_meeting(const oriel_comm_view *comm, const char *what, int missing,
+                         struct rank_view *view)
+{
+    view->doing = DOING_CALL;
+    view->operation = what;
+    view->sequence = comm->heap.procs[view->number].control_round;
+    view->bytes = 0;
+    view->seconds = 0.0;
+    view->waits_for = comm->heap.procs[missing].first_rank;
+}
+
+static struct rank_view view_rank(const oriel_comm_view *comm, const oriel_windows_view *windows,
+                                  int rank)
 {
     const heap_rank *shared = &comm->heap.ranks[rank];
     int process = shared->process;
     struct rank_view view = {.number = process, .operation = "-", .waits_for = -1};
     const heap_trace *entry = main_call(shared, &view.in_flight);
+    uint64_t bytes;
     int missing;
 
     if (process < 0 || process >= (int)comm->heap.header->num_processes)
@@ -113,14 +129,17 @@ static struct rank_view view_rank(const oriel_comm_view *comm, int rank)
     view.moves = shared->traced != comm->traced_before[rank];
     if (entry != NULL)
         view_call(entry, comm->taken, &view);
+    if (view.doing == DOING_CALL)
+        return view;
     missing = oriel_control_missing(&comm->heap, process);
-    if (view.doing != DOING_CALL && missing >= 0) {
-        view.doing = DOING_CALL;
-        view.operation = "meeting";
-        view.sequence = comm->heap.procs[process].control_round;
-        view.bytes = 0;
-        view.seconds = 0.0; /* meetings are not timed */
-        view.waits_for = comm->heap.procs[missing].first_rank;
+    if (missing >= 0) {
+        view_meeting(comm, "meeting", missing, &view);
+        return view;
+    }
+    missing = oriel_windows_missing(windows, process, &bytes);
+    if (missing >= 0) {
+        view_meeting(comm, "window", missing, &view);
+        view.bytes = bytes;
     }
     return view;
 }
@@ -132,10 +151,12 @@ static int job_view_take(const oriel_comm_view *comm, struct job_view *view_p)
     struct job_view view = {.n = (int)h->num_ranks};
 
     view.ranks = calloc(h->num_ranks, sizeof *view.ranks);
-    if (view.ranks == NULL)
+    if (view.ranks == NULL || oriel_windows_take(comm, &view.windows) != 0) {
+        free(view.ranks);
         return -1;
+    }
     for (int r = 0; r < view.n; r++) {
-        view.ranks[r] = view_rank(comm, r);
+        view.ranks[r] = view_rank(comm, &view.windows, r);
         if (view.ranks[r].waits_for >= view.n)
             view.ranks[r].waits_for = -1;
     }
@@ -143,6 +164,12 @@ static int job_view_take(const oriel_comm_view *comm, struct job_view *view_p)
         snprintf(view.failure, sizeof view.failure, "%.*s", HEAP_TEXT - 1, failure->text);
     *view_p = view;
     return 0;
+}
+
+static void job_view_free(struct job_view *view)
+{
+    oriel_windows_view_free(&view->windows);
+    free(view->ranks);
 }
 
 /* ---- which rank holds up others ----------------------------------------------------------- */
@@ -344,6 +371,7 @@ static void print_text(const struct job_view *job, int *culprits)
            "state", "doing", "operation", "sequence", "bytes", "seconds", "waits for");
     for (int r = 0; r < job->n; r++)
         print_rank(r, &job->ranks[r]);
+    oriel_windows_print(&job->windows);
     printf("\n");
     conclude(job, culprits, say_text);
 }
@@ -363,7 +391,9 @@ static void print_json(const struct job_view *job, int *culprits)
                "\"in_flight\": %d}",
                rank->sequence, rank->bytes, rank->seconds, rank->waits_for, rank->in_flight);
     }
-    printf("\n], \"failure\": ");
+    printf("\n], \"windows\": ");
+    oriel_windows_print_json(&job->windows);
+    printf(", \"failure\": ");
     oriel_json_string(job->failure);
     printf(", \"verdict\": [");
     conclude(job, culprits, say_json);
@@ -379,7 +409,7 @@ static int print_comm(const oriel_comm_view *comm, int number, int count, int js
         return -1;
     culprits = calloc((size_t)job.n, sizeof *culprits);
     if (culprits == NULL) {
-        free(job.ranks);
+        job_view_free(&job);
         return -1;
     }
     if (json) {
@@ -391,7 +421,7 @@ static int print_comm(const oriel_comm_view *comm, int number, int count, int js
         print_text(&job, culprits);
     }
     free(culprits);
-    free(job.ranks);
+    job_view_free(&job);
     return 0;
 }
 

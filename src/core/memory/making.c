@@ -48,6 +48,9 @@ static void begin(oriel_group *group, heap_meeting *meeting, size_t bytes)
     atomic_store(&meeting->heard, 0);
     for (int i = 0; i < TABLE_WORDS; i++)
         atomic_store_explicit(&meeting->who[i], 0, memory_order_relaxed);
+    memset(meeting->members, 0, sizeof meeting->members);
+    for (int i = 0; i < group->num_procs; i++)
+        meeting->members[group->procs[i] / 64] |= 1ull << group->procs[i] % 64;
     if (st != ORIEL_OK)
         fail_meeting(meeting, st);
 }
@@ -127,14 +130,13 @@ oriel_status oriel_making_come(oriel_group *group, uint64_t key, size_t bytes,
 
 /* ---- waiting ------------------------------------------------------------------------------- */
 
-/* The first process of the group that has not come. */
-static int missing(const oriel_group *group, const heap_meeting *meeting)
+int oriel_making_missing(const heap_meeting *meeting)
 {
-    for (int i = 0; i < group->num_procs; i++) {
-        int p = group->procs[i];
+    for (int i = 0; i < TABLE_WORDS; i++) {
+        uint64_t absent = meeting->members[i] & ~atomic_load(&meeting->who[i]);
 
-        if (!(atomic_load(&meeting->who[p / 64]) >> p % 64 & 1))
-            return p;
+        if (absent != 0)
+            return 64 * i + __builtin_ctzll(absent);
     }
     return -1;
 }
@@ -175,7 +177,7 @@ static oriel_status look(oriel_group *group, heap_meeting *meeting, double deadl
     oriel_comm *comm = group->comm;
     int late = oriel_now() > deadline;
     int interrupted = oriel_interrupted();
-    int absent = missing(group, meeting);
+    int absent = oriel_making_missing(meeting);
     int gone = absent >= 0 && oriel_comm_cannot_call(comm, absent);
 
     if (is_complete(group, meeting))
@@ -183,7 +185,7 @@ static oriel_status look(oriel_group *group, heap_meeting *meeting, double deadl
     if (!late && !interrupted && !gone && !oriel_comm_aborted(comm) &&
         !(atomic_load(&meeting->come) & MEETING_REVOKED))
         return ORIEL_IN_PROGRESS;
-    if (gone && missing(group, meeting) != absent)
+    if (gone && oriel_making_missing(meeting) != absent)
         return ORIEL_IN_PROGRESS; /* it came before it went */
     if (!revoke(group, meeting))
         return ORIEL_OK;

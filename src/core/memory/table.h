@@ -31,14 +31,15 @@ typedef struct heap_window {
 
 /* From the first process that comes to make a window until the last has heard what came of it. */
 typedef struct heap_meeting {
-    uint64_t bytes;         /* as the first has asked */
-    uint32_t window;        /* its stretch; 0: there is none */
-    uint32_t status;        /* of the first to fail, or ORIEL_OK */
-    int32_t process;        /* the first to come */
-    _Atomic uint32_t come;  /* processes that are ready or have failed; or MEETING_REVOKED:
-                             * one has given up before all had come, so nobody has it */
-    _Atomic uint32_t heard; /* processes that know of all that have come */
-    _Atomic uint64_t who[TABLE_WORDS]; /* a bit for each of those that have come */
+    uint64_t bytes;                /* as the first has asked */
+    uint32_t window;               /* its stretch; 0: there is none */
+    uint32_t status;               /* of the first to fail, or ORIEL_OK */
+    int32_t process;               /* the first to come */
+    _Atomic uint32_t come;         /* processes that are ready or have failed; or MEETING_REVOKED:
+                                    * one has given up before all had come, so nobody has it */
+    _Atomic uint32_t heard;        /* processes that know of all that have come */
+    uint64_t members[TABLE_WORDS]; /* a bit for each process of the group ... */
+    _Atomic uint64_t who[TABLE_WORDS]; /* ... and for each of those that have come */
     char text[HEAP_TEXT];              /* why it failed */
 } heap_meeting;
 
@@ -81,5 +82,7 @@ oriel_status oriel_making_come(oriel_group *group, uint64_t key, size_t bytes,
  * what came of it is the same on all. On success the process holds the window. */
 oriel_status oriel_making_end(oriel_group *group, heap_meeting *meeting, oriel_status mine,
                               heap_window **window_p);
+/* The first process that has not come; -1: all have. */
+int oriel_making_missing(const heap_meeting *meeting);
 
 #endif

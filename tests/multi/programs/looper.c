@@ -3,7 +3,9 @@
  *
  *     idle rank   makes five calls, then none until the file is there
  *     stop rank   stops itself before it gives its comms up
- *     gather 0    makes all_gathers instead */
+ *     gather 0    makes all_gathers instead
+ *     windows rank  all have a window of 5,000 bytes, and all but the rank one of 100,000
+ *     making rank   stops itself before it makes a window, as the others do */
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -36,6 +38,25 @@ static int call_once(oriel_comm *comm, int rank, const char *mode, int found)
     return values[0][0];
 }
 
+/* They go with the comm. */
+static void make_windows(oriel_comm *comm, const char *mode, int special)
+{
+    oriel_window *window = NULL;
+    oriel_window *other = NULL;
+    void *part = NULL;
+
+    if (strcmp(mode, "windows") != 0 && strcmp(mode, "making") != 0)
+        return;
+    if (strcmp(mode, "making") == 0 && special)
+        raise(SIGSTOP);
+    CHECK_OK(oriel_window_create(oriel_comm_world(comm), 5000, &window));
+    CHECK_OK(oriel_window_create(oriel_comm_world(comm), 100000, &other));
+    CHECK_OK(oriel_window_ptr(other, oriel_comm_first_rank(comm), &part));
+    memset(part, 1, 100000);
+    if (special)
+        oriel_window_free(other);
+}
+
 int main(int argc, char **argv)
 {
     int comms = process_argument(argc, argv, 2, 1);
@@ -53,6 +74,7 @@ int main(int argc, char **argv)
     printf("pid %d rank %d\n", (int)getpid(), rank);
     fflush(stdout);
     CHECK(oriel_comm_size(comm[0]) <= MAX_RANKS, "%d ranks", oriel_comm_size(comm[0]));
+    make_windows(comm[0], mode, special);
     for (int call = 0; !found; call++) {
         if (special && strcmp(mode, "idle") == 0 && call == CALLS_BEFORE_IDLE)
             wait_for_file(argv[1]);
