@@ -38,7 +38,7 @@ SEES = {
     "ops/host": [*HOST, "ops", "ops/reduce"],
     "ops/kernel": [*HOST, "core/memory", "ops", "ops/host", "ops/reduce"],
     "ops/cuda": [*HOST, "fabric/cuda", *GPUS, "experimental", "ops", "ops/kernel", "ops/reduce"],
-    "ffi": [*HOST, *LIBRARIES, *GPUS, "ops", "ops/host", "ops/kernel", "ops/cuda"],
+    "ffi": [*HOST, "core/memory", *LIBRARIES, *GPUS, "ops", "ops/host", "ops/kernel", "ops/cuda"],
     "tools": [
         *("core/world", "core/store", "core/protocol", "core/memory", "core/start", "ops"),
         *LIBRARIES,

@@ -195,7 +195,19 @@ oriel_status oriel_attached_check(const oriel_site *site, int gpus)
         return oriel_fail(ORIEL_ERR_INVALID,
                           "%s: the program runs on a %s, but the ranks of this world are %s",
                           name_of(site), gpus ? "GPU" : "CPU", gpus ? "CPUs" : "GPUs");
+    if (gpus && site->into > 0)
+        return oriel_fail(ORIEL_ERR_UNSUPPORTED, "%s: into= is for windows of host memory",
+                          name_of(site));
     return ORIEL_OK;
+}
+
+int oriel_attached_rank(int ordinal)
+{
+    for (int i = 0; i < oriel_attached.num_devices; i++) {
+        if (oriel_attached.ordinals[i] == ordinal)
+            return oriel_attached.comm->first_rank + i;
+    }
+    return -1;
 }
 
 static oriel_status find_rank(const oriel_site *site, int ordinal, int *rank_p)
@@ -207,12 +219,9 @@ static oriel_status find_rank(const oriel_site *site, int ordinal, int *rank_p)
                           "%s: the program was compiled for a world of "
                           "%lld ranks, this one has %d; compile it after oriel.init()",
                           name_of(site), (long long)site->world, comm->size);
-    for (int i = 0; i < oriel_attached.num_devices; i++) {
-        if (oriel_attached.ordinals[i] == ordinal) {
-            *rank_p = comm->first_rank + i;
-            return ORIEL_OK;
-        }
-    }
+    *rank_p = oriel_attached_rank(ordinal);
+    if (*rank_p >= 0)
+        return ORIEL_OK;
     return oriel_fail(ORIEL_ERR_INVALID, "%s: device %d is no rank of this world", name_of(site),
                       ordinal);
 }

@@ -44,6 +44,8 @@ xla_error *oriel_attached_instantiate(xla_frame *frame, int64_t *type_id);
 
 /* The callers of these hold the lock. */
 
+/* The rank that XLA's device is; -1: none. There is a comm. */
+int oriel_attached_rank(int ordinal);
 /* Fails unless there is a comm, and its ranks are GPUs or CPUs as the program's devices are. */
 oriel_status oriel_attached_check(const oriel_site *site, int gpus);
 /* Finds which member of the call the frame's device is. The site keeps that, so that a world is

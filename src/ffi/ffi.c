@@ -6,6 +6,7 @@
 #include "base/sys.h"
 #include "ffi/attached.h"
 #include "ffi/ffi.h"
+#include "ffi/window.h"
 
 int64_t oriel_ffi_site_type_id;
 
@@ -59,6 +60,21 @@ static oriel_status check(const oriel_group *group, int rank, const oriel_op *op
     return oriel_fail(st, "%s on rank %d: %s", kind, rank, text);
 }
 
+/* The windows that the results go to, and the ticket that stands for these. */
+static oriel_status check_into(const xla_frame *frame, const xla_frame *data,
+                               const oriel_site *site, int rank)
+{
+    oriel_status st = ORIEL_OK;
+
+    for (int64_t i = 0; site->into > 0 && i < data->rets.size && st == ORIEL_OK; i++) {
+        const xla_buffer *window = data->rets.items[i];
+
+        st = oriel_ffi_in_window(rank, window->data, oriel_xla_bytes(window),
+                                 oriel_kind_name(site->op.kind));
+    }
+    return st == ORIEL_OK && site->into > 0 ? oriel_xla_ticket(frame) : st;
+}
+
 /* Reads and checks the call of a frame. The caller destroys `op->kernel` and releases the arrays,
  * on failure as well. */
 static oriel_status read_call(const xla_frame *frame, const oriel_site *site,
@@ -67,9 +83,11 @@ static oriel_status read_call(const xla_frame *frame, const oriel_site *site,
 {
     const xla_frame data = oriel_xla_data(frame, site);
     oriel_group *group = member->group;
-    oriel_status st;
+    oriel_status st = check_into(frame, &data, site, member->rank);
 
     *op = site->op;
+    if (st != ORIEL_OK)
+        return st;
     if (op->kind == ORIEL_KIND_KERNEL)
         st = oriel_xla_kernel(&data, site, group, oriel_attached.crew, &op->kernel);
     else if (oriel_xla_lists(&data, op))

@@ -21,7 +21,9 @@
  *   reduce      oriel_redop; 0 if absent
  *   via         oriel_via; 0 if absent
  *   root        position in each group, of broadcast, gather, scatter and reduce; 0 if absent
- *   after       1: the last operand only orders the call; 0 if absent
+ *   after       so many operands, the last ones, only order the call; 0 if absent
+ *   into        so many operands before these are windows, to which the results go: the call has one
+ *               result instead, one i32 that says nothing; CPUs alone; 0 if absent
  *   pairs       i64 array, (source, destination) positions in each group one after
  *               the other; none if absent
  *   kernel      oriel_kernel: what it was registered as

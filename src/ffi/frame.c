@@ -1,5 +1,6 @@
 #include <string.h>
 
+#include "base/math.h"
 #include "base/status.h"
 #include "base/sys.h"
 #include "ffi/ffi.h"
@@ -114,12 +115,12 @@ oriel_status oriel_xla_attrs(const xla_frame *frame, site_attrs *attrs_p)
 {
     static const char *const names[] = {"kind",   "world",   "group_size",   "name",
                                         "module", "program", "reduce",       "root",
-                                        "kernel", "via",     "communicates", "after"};
+                                        "kernel", "via",     "communicates", "after", "into"};
     enum { REQUIRED = 3 };
     int64_t *fields[] = {&attrs_p->kind,   &attrs_p->world,        &attrs_p->group_size,
                          &attrs_p->name,   &attrs_p->module,       &attrs_p->program,
                          &attrs_p->reduce, &attrs_p->root,         &attrs_p->kernel,
-                         &attrs_p->via,    &attrs_p->communicates, &attrs_p->after};
+                         &attrs_p->via,    &attrs_p->communicates, &attrs_p->after, &attrs_p->into};
     oriel_status st = check_version(frame);
 
     memset(attrs_p, 0, sizeof *attrs_p);
@@ -213,6 +214,25 @@ static size_t elements(const xla_buffer *buffer)
     return count;
 }
 
+size_t oriel_xla_bytes(const xla_buffer *buffer)
+{
+    int dtype = dtype_of(buffer->dtype);
+    size_t count = elements(buffer);
+
+    /* XLA's other types of a byte: see xla_abi.h. */
+    return dtype >= 0 ? count << oriel_dtype_shift((oriel_dtype)dtype) : count;
+}
+
+oriel_status oriel_xla_ticket(const xla_frame *frame)
+{
+    const xla_buffer *ticket = frame->rets.items[0];
+
+    if (frame->rets.size != 1 || ticket->dtype != XLA_S32 || elements(ticket) != 1)
+        return oriel_fail(ORIEL_ERR_INVALID, "a call that writes a window has one result, an i32");
+    memset(ticket->data, 0, sizeof(int32_t));
+    return ORIEL_OK;
+}
+
 static void drop_token(xla_buffers *buffers)
 {
     const xla_buffer *first = buffers->size > 0 ? buffers->items[0] : NULL;
@@ -230,7 +250,14 @@ xla_frame oriel_xla_data(const xla_frame *frame, const oriel_site *site)
 
     drop_token(&data.args);
     drop_token(&data.rets);
-    data.args.size -= data.args.size > 0 ? site->after : 0;
+    data.args.size -= oriel_least(data.args.size, site->after);
+    if (site->into > 0) {
+        data.args.size -= oriel_least(data.args.size, site->into);
+        data.rets = data.args;
+        data.rets.items += data.args.size;
+        data.rets.types += data.args.size;
+        data.rets.size = site->into;
+    }
     if (site->half == SITE_SENT)
         data.rets.size = 0;
     if (site->half == SITE_RECEIVED)

@@ -18,9 +18,14 @@ oriel_status oriel_xla_run_id(const xla_frame *frame, int64_t *run_p);
 oriel_status oriel_xla_ordinal(const xla_frame *frame, int *ordinal_p);
 /* Frames of GPUs alone have a stream. */
 oriel_status oriel_xla_stream(const xla_frame *frame, void **stream_p);
-/* The frame without what only orders the call (tokens, and the site's last operand) and what is
- * the other half's. */
+/* The frame without what only orders the call (tokens, and the site's last operands) and what is
+ * the other half's. Of a call that writes windows the operands that are these stand for the
+ * results. */
 xla_frame oriel_xla_data(const xla_frame *frame, const oriel_site *site);
+/* Bytes of a buffer whose elements have one or more. */
+size_t oriel_xla_bytes(const xla_buffer *buffer);
+/* The result of a call that writes a window: it says nothing, but that it has. */
+oriel_status oriel_xla_ticket(const xla_frame *frame);
 /* Fills in what `op` of member `index` of `n` works on; `ragged` is for what it may point to. */
 oriel_status oriel_xla_buffers(const xla_frame *frame, int n, int index, oriel_op *op,
                                oriel_ragged *ragged);

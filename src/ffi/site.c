@@ -132,6 +132,10 @@ static oriel_status check_attrs(const site_attrs *attrs)
                           (long long)attrs->num_places, (long long)attrs->num_ranks);
     st = check_array("root", &attrs->root, 1, attrs->group_size);
     if (st == ORIEL_OK)
+        st = check_array("after", &attrs->after, 1, SITE_MOST_EXTRA);
+    if (st == ORIEL_OK)
+        st = check_array("into", &attrs->into, 1, SITE_MOST_EXTRA);
+    if (st == ORIEL_OK)
         st = check_array("via", &attrs->via, 1, ORIEL_VIA_COUNT);
     if (st == ORIEL_OK)
         st = check_array("pairs", attrs->pairs, attrs->num_pairs, attrs->group_size);
@@ -155,7 +159,8 @@ static void fill(oriel_site *site, const site_attrs *attrs)
     site->half = attrs->half;
     site->name = (uint64_t)attrs->name;
     site->module = (uint64_t)attrs->module;
-    site->after = attrs->after != 0;
+    site->after = (int)attrs->after;
+    site->into = (int)attrs->into;
     site->world = attrs->world;
     site->group_size = (int)attrs->group_size;
     site->num_ranks = (int)attrs->num_ranks;

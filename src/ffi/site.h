@@ -17,7 +17,7 @@ enum site_half { SITE_WHOLE, SITE_SENT, SITE_RECEIVED };
 typedef struct site_attrs {
     /* As ffi.h describes them. */
     int64_t kind, name, module, program, world, group_size, reduce, root, kernel, via, communicates,
-        after;
+        after, into;
     /* Entries of the arrays below. */
     int64_t num_ranks, num_pairs, num_values, num_places, num_said, num_told;
     const int64_t *ranks, *pairs, *values, *places; /* in XLA's memory, for the stage alone */
@@ -34,7 +34,7 @@ typedef struct site_loan {
 
 /* Devices by ordinal. The ordinals of a process follow each other, so that up to this many devices
  * have a row of their own. */
-enum { SITE_ROWS = 1024, SITE_SAID = 64 };
+enum { SITE_ROWS = 1024, SITE_SAID = 64, SITE_MOST_EXTRA = 1 << 16 };
 
 /* What `op`, `values` and `loan` point to lives as long as the site. */
 typedef struct oriel_site {
@@ -45,7 +45,8 @@ typedef struct oriel_site {
     uint64_t module;             /* the program's, of calls over axes; 0: over the world */
     uint32_t serial;             /* which of this process's sites it is, from 1 */
     int doubtful;               /* more sites of the name than lowered calls: XLA may have copied */
-    int after;                  /* operands that only order the call */
+    int after;                  /* operands that only order the call: the last ones */
+    int into;                   /* operands before these that are windows, to which results go */
     int64_t world;              /* ranks of the comm that the program was lowered for */
     oriel_op op;                /* without buffers */
     const oriel_kernel *kernel; /* what a kernel's call runs ... */

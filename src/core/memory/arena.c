@@ -29,17 +29,38 @@ static size_t stride_of(const oriel_comm *comm)
     return area_bytes(comm) + (size_t)oriel_memory(&comm->heap)->window_bytes;
 }
 
+/* Called with the lock held. */
+static oriel_status map(oriel_comm *comm, size_t bytes)
+{
+    arena_mapping *mapping = oriel_sys_now->alloc(sizeof *mapping);
+    oriel_status st;
+
+    if (mapping == NULL)
+        return oriel_fail(ORIEL_ERR_SYSTEM, "out of memory");
+    mapping->fabric = comm->fabric;
+    atomic_init(&mapping->holders, 1);
+    if (comm->process == (int)comm->heap.header->lead)
+        st = comm->fabric->segment_create(bytes, &mapping->segment);
+    else
+        st = comm->fabric->segment_fetch(&comm->lead, ARENA_SEGMENT, bytes, comm->timeout,
+                                         &mapping->segment);
+    if (st != ORIEL_OK) {
+        oriel_sys_now->release(mapping);
+        return st;
+    }
+    comm->arena = mapping->segment;
+    comm->arena_mapping = mapping;
+    return ORIEL_OK;
+}
+
 oriel_status oriel_arena_open(oriel_comm *comm)
 {
     size_t bytes = stride_of(comm) * (size_t)comm->size;
     oriel_status st = ORIEL_OK;
 
     pthread_mutex_lock(&comm->arena_lock);
-    if (comm->arena.base == NULL && comm->process == (int)comm->heap.header->lead)
-        st = comm->fabric->segment_create(bytes, &comm->arena);
-    else if (comm->arena.base == NULL)
-        st = comm->fabric->segment_fetch(&comm->lead, ARENA_SEGMENT, bytes, comm->timeout,
-                                         &comm->arena);
+    if (comm->arena.base == NULL)
+        st = map(comm, bytes);
     if (st == ORIEL_OK)
         atomic_store_explicit(&comm->arena_is_open, 1, memory_order_release);
     pthread_mutex_unlock(&comm->arena_lock);
@@ -57,10 +78,23 @@ const oriel_segment *oriel_arena_lookup(oriel_comm *comm)
     return oriel_arena_open(comm) == ORIEL_OK ? &comm->arena : NULL;
 }
 
+arena_mapping *oriel_arena_hold(oriel_comm *comm)
+{
+    atomic_fetch_add(&comm->arena_mapping->holders, 1);
+    return comm->arena_mapping;
+}
+
+void oriel_arena_let_go(arena_mapping *mapping)
+{
+    if (mapping == NULL || atomic_fetch_sub(&mapping->holders, 1) != 1)
+        return;
+    mapping->fabric->segment_close(&mapping->segment);
+    oriel_sys_now->release(mapping);
+}
+
 void oriel_arena_free(oriel_comm *comm)
 {
-    if (comm->fabric != NULL && comm->arena.base != NULL)
-        comm->fabric->segment_close(&comm->arena);
+    oriel_arena_let_go(comm->arena_mapping);
     oriel_sys_now->release(comm->areas);
     pthread_mutex_destroy(&comm->arena_lock);
 }

@@ -49,6 +49,18 @@ char *oriel_arena_at(const oriel_comm *comm, int rank, size_t at);
 /* Whose byte an address is: whether it is one of the arena, as far as it is mapped. */
 int oriel_arena_find(const oriel_comm *comm, const void *addr, int *rank_p, size_t *at_p);
 
+/* Memory that others than the comm use, JAX's arrays: it stays mapped until the last of them has let
+ * go, though the comm may be gone by then. */
+typedef struct arena_mapping {
+    oriel_segment segment;      /* the arena */
+    const oriel_fabric *fabric; /* that mapped it */
+    _Atomic int holders;        /* the comm is one while it lasts */
+} arena_mapping;
+
+/* The arena is mapped. Any thread may let go at any time. */
+arena_mapping *oriel_arena_hold(oriel_comm *comm);
+void oriel_arena_let_go(arena_mapping *mapping);
+
 /* Lead: the segment, made if need be; NULL: it cannot be. */
 const oriel_segment *oriel_arena_lookup(oriel_comm *comm);
 void oriel_arena_free(oriel_comm *comm);

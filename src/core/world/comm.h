@@ -106,6 +106,7 @@ struct oriel_comm {
 
     pthread_mutex_t arena_lock; /* the arena and the areas taken of it: see arena.h */
     oriel_segment arena;        /* mapped when first needed; base NULL: not yet */
+    struct arena_mapping *arena_mapping; /* the same with all that use it; NULL: not yet */
     _Atomic int arena_is_open;  /* for those who look without the lock */
     struct oriel_area **areas;  /* per local rank */
 
