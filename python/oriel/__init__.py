@@ -33,6 +33,8 @@ from oriel._collectives.ragged import ragged_all_to_all  # noqa: E402
 from oriel._collectives.rooted import gather, reduce, scan, scatter  # noqa: E402
 from oriel._kernel import kernel  # noqa: E402
 from oriel._lib import OrielError, Status, version  # noqa: E402
+from oriel._memory.access import load, store  # noqa: E402
+from oriel._memory.window import Window, is_symmetric, window  # noqa: E402
 from oriel._op import op  # noqa: E402
 from oriel._world import (  # noqa: E402
     check,
@@ -49,6 +51,7 @@ from oriel._world import (  # noqa: E402
 __all__ = [
     "OrielError",
     "Status",
+    "Window",
     "all_gather",
     "all_reduce",
     "all_reduce_vias",
@@ -62,7 +65,9 @@ __all__ = [
     "group",
     "init",
     "is_initialized",
+    "is_symmetric",
     "kernel",
+    "load",
     "local_size",
     "num_processes",
     "op",
@@ -78,7 +83,9 @@ __all__ = [
     "send",
     "sendrecv",
     "size",
+    "store",
     "version",
+    "window",
 ]
 
 

@@ -3,7 +3,7 @@
 import ctypes
 
 from jax import lax
-from jax._src import config, core, dispatch, distributed, effects, monitoring, xla_bridge
+from jax._src import config, core, dispatch, distributed, dtypes, effects, monitoring, xla_bridge
 from jax._src import mesh as _mesh
 from jax._src.interpreters import mlir, partial_eval
 from jax._src.lax import parallel
@@ -42,6 +42,11 @@ def lower_per_devices(primitive):
 def in_mesh_context():
     """Whether jax.set_mesh is in force."""
     return not _mesh.get_concrete_mesh().empty
+
+
+def context_mesh():
+    """The mesh of jax.set_mesh, which may be empty."""
+    return _mesh.get_concrete_mesh()
 
 
 def axis_exists(name):
@@ -118,6 +123,17 @@ def exchanged_type(name, aval, axes, lead, drop, weak_type):
         weak_type=weak_type,
         sharding=aval.sharding.update(spec=spec),
     )
+
+
+def element_type(aval, dtype):
+    """Of one element that varies as `aval` does."""
+    sharding = aval.sharding.update(spec=PartitionSpec(None))
+    return aval.update(shape=(1,), dtype=dtypes.dtype(dtype), weak_type=False, sharding=sharding)
+
+
+def is_tracing():
+    """Whether a program is being traced in this thread."""
+    return not core.trace_state_clean()
 
 
 # ---- calls over the world: effects, and what nobody uses ---------------------------

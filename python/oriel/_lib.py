@@ -147,6 +147,21 @@ _PROTOTYPES = {
     ),
     "oriel_ffi_cuda_stale": (_INT, ()),
     "oriel_ffi_op": (_INT, (ctypes.c_uint64, ctypes.c_char_p, ctypes.c_void_p)),
+    "oriel_ffi_window_create": (
+        _INT,
+        (_HANDLE, ctypes.POINTER(_INT), _INT, ctypes.c_uint64, _OUT),
+    ),
+    "oriel_ffi_window_release": (None, (_HANDLE,)),
+    "oriel_ffi_window_look": (_INT, (_HANDLE, _INT, _OUT, ctypes.POINTER(ctypes.c_uint64))),
+    "oriel_ffi_window_find": (
+        _INT,
+        (
+            _HANDLE,
+            ctypes.POINTER(ctypes.c_uint64),
+            ctypes.POINTER(_INT),
+            ctypes.POINTER(ctypes.c_uint64),
+        ),
+    ),
     "oriel_ffi_runtime": (None, (ctypes.c_char_p,)),
     "oriel_ffi_lowered": (None, (ctypes.c_uint64,)),
 }

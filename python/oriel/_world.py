@@ -446,6 +446,9 @@ def _register(backend):
             )
     after = lib.oriel_ffi_after if backend == "cpu" else lib.oriel_ffi_cuda_copy
     jax.ffi.register_ffi_target(_order.AFTER, capsule(after), platform=platform)
+    if backend == "cpu":
+        jax.ffi.register_ffi_target("oriel_load", capsule(lib.oriel_ffi_load), platform=platform)
+        jax.ffi.register_ffi_target("oriel_store", capsule(lib.oriel_ffi_store), platform=platform)
     _registered.add(backend)
 
 

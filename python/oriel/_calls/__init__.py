@@ -20,7 +20,9 @@ from jax.interpreters import mlir
 from oriel import _compat, _lib
 from oriel._calls import order as _order
 from oriel._calls import regions as _regions
+from oriel._calls import windows as _windows
 from oriel._collectives import groups as _groups
+from oriel._memory import access as _access
 
 ir = mlir.ir
 
@@ -124,25 +126,40 @@ def making(made, bound=0):
         _present.made, _present.bound = before
 
 
+# By every operation.
+_TAKEN = {"group": None, "tag": None, "effect": False, "ordered": False}
+
+
 def operation(function):
-    """Makes a public function one that takes `group`, `tag`, `effect` and `ordered` besides."""
+    """Makes a public function one that takes `group`, `tag`, `effect` and `ordered` besides, and
+    windows: as operands, and by `into` for its results, which `after` puts in an order."""
     own = inspect.signature(function)
 
     @functools.wraps(function)
-    def call(*args, group=None, tag=None, effect=False, ordered=False, **keywords):
+    def call(*args, into=None, after=None, **keywords):
+        if into is None and after is None and not _access.has_handles(args, keywords):
+            return make(args, keywords)
+        # With into= it is the writing that is kept.
+        effect = into is not None and bool(keywords.pop("effect", False))
+        name = _name_of(function, args)
+        return _access.through(name, make, args, keywords, into, after, effect)
+
+    def make(args, keywords):
+        given = {name: keywords.pop(name, default) for name, default in _TAKEN.items()}
+        group, tag = given["group"], given["tag"]
         if group is not None:
             args, keywords = _put_group(_name_of(function, args), own, group, args, keywords)
         if _present.made is not None:  # a part of another operation
             return function(*args, **keywords)
         if tag is not None and not (isinstance(tag, str) and tag):
             raise TypeError(f"oriel.{_name_of(function, args)}: tag must be a text, got {tag!r}")
-        with making(Made(place(function.__name__), tag, bool(effect), bool(ordered))):
+        effect, ordered = bool(given["effect"]), bool(given["ordered"])
+        with making(Made(place(function.__name__), tag, effect, ordered)):
             return function(*args, **keywords)
 
-    defaults = {"group": None, "tag": None, "effect": False, "ordered": False}
     more = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default)
-        for name, default in defaults.items()
+        for name, default in {**_TAKEN, "into": None, "after": None}.items()
     ]
     every = [*own.parameters.values(), *more]  # sorted: keywords without a name come last
     call.__signature__ = own.replace(parameters=sorted(every, key=lambda p: p.kind))
@@ -262,12 +279,17 @@ def without_token(results):
 # ---- while a module is lowered ---------------------------------------------------
 
 
-def note(ctx):
-    """The attributes that tell `_seal` of a call, for its lowering rule to put on it."""
+def watch(ctx):
+    """The module is sealed when JAX has lowered all of it."""
     module = ctx.module_context.module
     if all(known is not module for known in _present.modules):
         _present.modules = (*_present.modules, module)
     _compat.call_when_lowered(_seal_lowered)
+
+
+def note(ctx):
+    """The attributes that tell `_seal` of a call, for its lowering rule to put on it."""
+    watch(ctx)
     made = present()
     platform = ctx.module_context.platforms[0]
     tag = made.tag or ""
@@ -420,6 +442,8 @@ def _seal(module):
             told = f"{call.name}{called}\n{module_name} calls over {over} {call.words()}"
             _write(call, _number("ranks", call.ranks, *tag), _number(call.shape()), told)
     _check_tags([call for call in calls if call.ranks and call.tag])
+    _windows.fuse(module)
+    _windows.check_order(module)
     # On GPUs calls are as XLA puts them on its stream, unless some are known by their order alone.
     if all(call.platform == "cpu" for call in calls) or any(call.sequence for call in calls):
         meets = any(call.sequence and call.target == "oriel_permute" for call in calls)

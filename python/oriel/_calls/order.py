@@ -179,10 +179,11 @@ def _put(operation, before):
 def after(operation, before):
     """The call, with one operand more."""
     attributes = entries_of(operation.attributes)
-    layouts = [*ir.ArrayAttr(attributes["operand_layouts"]), _layout(before)]
+    layouts = [*ir.ArrayAttr(attributes["operand_layouts"]), layout_of(before.type)]
     attributes["operand_layouts"] = ir.ArrayAttr.get(layouts)
     config = entries_of(ir.DictAttr(attributes[_CONFIG]))
-    config["after"] = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), 1)
+    others = ir.IntegerAttr(config["after"]).value if "after" in config else 0
+    config["after"] = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), others + 1)
     attributes[_CONFIG] = ir.DictAttr.get(config)
     later = ir.Operation.create(
         operation.name,
@@ -207,18 +208,19 @@ def hand_on(value, before, at):
             operands=[value, before],
             backend_config={},
             api_version=4,
-            operand_layouts=[_order_of(value), _order_of(before)],
-            result_layouts=[_order_of(value)],
+            operand_layouts=[_order_of(value.type), _order_of(before.type)],
+            result_layouts=[_order_of(value.type)],
             operand_output_aliases={0: 0},
         ).result
 
 
-def _order_of(value):
-    return tuple(range(ir.RankedTensorType(value.type).rank))[::-1]
+def _order_of(kind):
+    return tuple(range(ir.RankedTensorType(kind).rank))[::-1]
 
 
-def _layout(value):
-    minor_to_major = np.array(_order_of(value), np.int64)
+def layout_of(kind):
+    """Of an array of this type, as an attribute."""
+    minor_to_major = np.array(_order_of(kind), np.int64)
     return ir.DenseIntElementsAttr.get(minor_to_major, type=ir.IndexType.get())
 
 

@@ -1,0 +1,1 @@
+"""Symmetric memory: windows, and how programs read and write them."""
