@@ -124,10 +124,13 @@ def operation_keywords():
         for function in functions_of(ROOT / "python" / "oriel" / "_calls" / "__init__.py")
         if function.name == "operation"
     )
+    found = {}
     for node in decorator.body:
-        if isinstance(node, ast.Assign) and node.targets[0].id == "defaults":
-            return {name: repr(value) for name, value in ast.literal_eval(node.value).items()}
-    raise SystemExit("python/oriel/_calls has no defaults in operation")
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) in ("defaults", "windows"):
+            found |= {name: repr(value) for name, value in ast.literal_eval(node.value).items()}
+    if not found:
+        raise SystemExit("python/oriel/_calls has no defaults in operation")
+    return found
 
 
 def named_parameters(function):

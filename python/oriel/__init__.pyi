@@ -6,10 +6,12 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
 from jax import Array
+from jax.sharding import Mesh
 
 from oriel._collectives.groups import Group
 from oriel._lib import OrielError as OrielError
 from oriel._lib import Status as Status
+from oriel._memory.window import Window as Window
 
 _Axes: TypeAlias = Hashable | Sequence[Hashable]
 _Op: TypeAlias = Literal["sum", "prod", "min", "max", "and", "or", "xor"]
@@ -30,6 +32,8 @@ def all_gather(
     tag: str | None = None,
     effect: bool = False,
     ordered: bool = False,
+    into: Window | Sequence[Window] | None = None,
+    after: Any = None,
 ) -> Any: ...
 def all_reduce(
     x: Any,
@@ -43,6 +47,8 @@ def all_reduce(
     tag: str | None = None,
     effect: bool = False,
     ordered: bool = False,
+    into: Window | Sequence[Window] | None = None,
+    after: Any = None,
 ) -> Any: ...
 def all_reduce_vias() -> dict[str, str | None]: ...
 def all_to_all(
@@ -57,6 +63,8 @@ def all_to_all(
     tag: str | None = None,
     effect: bool = False,
     ordered: bool = False,
+    into: Window | Sequence[Window] | None = None,
+    after: Any = None,
 ) -> Any: ...
 def axis_index(axis_name: _Axes = None, *, group: Group | None = None) -> Array: ...
 def barrier(
@@ -67,6 +75,8 @@ def barrier(
     tag: str | None = None,
     effect: bool = False,
     ordered: bool = False,
+    into: Window | Sequence[Window] | None = None,
+    after: Any = None,
 ) -> Any: ...
 def broadcast(
     x: Any,
@@ -77,6 +87,8 @@ def broadcast(
     tag: str | None = None,
     effect: bool = False,
     ordered: bool = False,
+    into: Window | Sequence[Window] | None = None,
+    after: Any = None,
 ) -> Any: ...
 def check() -> None: ...
 def finalize() -> None: ...
@@ -91,6 +103,8 @@ def gather(
     tag: str | None = None,
     effect: bool = False,
     ordered: bool = False,
+    into: Window | Sequence[Window] | None = None,
+    after: Any = None,
 ) -> Any: ...
 def group(ranks: Iterable[int]) -> Group: ...
 def init(
@@ -104,12 +118,14 @@ def init(
     platform: Literal["cpu", "cuda"] | None = None,
 ) -> None: ...
 def is_initialized() -> bool: ...
+def is_symmetric(x: Array) -> tuple[Window, int] | None: ...
 def kernel(
     path: str | os.PathLike[str],
     *,
     defines: Mapping[str, Any] | None = None,
     flags: Sequence[str] = (),
 ) -> Any: ...
+def load(window: Window, after: Any = None) -> Array: ...
 def local_size() -> int: ...
 def num_processes() -> int: ...
 def op(library: str | os.PathLike[str], name: str, *, capture: bool = False) -> Any: ...
@@ -122,6 +138,8 @@ def permute(
     tag: str | None = None,
     effect: bool = False,
     ordered: bool = False,
+    into: Window | Sequence[Window] | None = None,
+    after: Any = None,
 ) -> Any: ...
 def process_id() -> int: ...
 def ragged_all_to_all(
@@ -138,6 +156,8 @@ def ragged_all_to_all(
     tag: str | None = None,
     effect: bool = False,
     ordered: bool = False,
+    into: Window | Sequence[Window] | None = None,
+    after: Any = None,
 ) -> Array: ...
 def rank() -> int: ...
 def recv(
@@ -158,6 +178,8 @@ def reduce(
     tag: str | None = None,
     effect: bool = False,
     ordered: bool = False,
+    into: Window | Sequence[Window] | None = None,
+    after: Any = None,
 ) -> Any: ...
 def reduce_scatter(
     x: Any,
@@ -171,6 +193,8 @@ def reduce_scatter(
     tag: str | None = None,
     effect: bool = False,
     ordered: bool = False,
+    into: Window | Sequence[Window] | None = None,
+    after: Any = None,
 ) -> Any: ...
 def scan(
     x: Any,
@@ -181,6 +205,8 @@ def scan(
     tag: str | None = None,
     effect: bool = False,
     ordered: bool = False,
+    into: Window | Sequence[Window] | None = None,
+    after: Any = None,
 ) -> Any: ...
 def scatter(
     x: Any,
@@ -193,6 +219,8 @@ def scatter(
     tag: str | None = None,
     effect: bool = False,
     ordered: bool = False,
+    into: Window | Sequence[Window] | None = None,
+    after: Any = None,
 ) -> Any: ...
 def send(
     x: Any,
@@ -213,4 +241,13 @@ def sendrecv(
     effect: bool = False,
 ) -> Any: ...
 def size() -> int: ...
+def store(x: Any, into: Window, after: Any = None, *, effect: bool = False) -> Array: ...
 def version() -> str: ...
+def window(
+    shape: int | Sequence[int],
+    dtype: Any,
+    mesh: Mesh | None = None,
+    axis_name: _Axes = None,
+    *,
+    group: Group | None = None,
+) -> Window: ...

@@ -113,14 +113,15 @@ static oriel_status check_version(const xla_frame *frame)
 
 oriel_status oriel_xla_attrs(const xla_frame *frame, site_attrs *attrs_p)
 {
-    static const char *const names[] = {"kind",   "world",   "group_size",   "name",
-                                        "module", "program", "reduce",       "root",
-                                        "kernel", "via",     "communicates", "after", "into"};
+    static const char *const names[] = {"kind",         "world",  "group_size", "name",   "module",
+                                        "program",      "reduce", "root",       "kernel", "via",
+                                        "communicates", "after",  "into"};
     enum { REQUIRED = 3 };
     int64_t *fields[] = {&attrs_p->kind,   &attrs_p->world,        &attrs_p->group_size,
                          &attrs_p->name,   &attrs_p->module,       &attrs_p->program,
                          &attrs_p->reduce, &attrs_p->root,         &attrs_p->kernel,
-                         &attrs_p->via,    &attrs_p->communicates, &attrs_p->after, &attrs_p->into};
+                         &attrs_p->via,    &attrs_p->communicates, &attrs_p->after,
+                         &attrs_p->into};
     oriel_status st = check_version(frame);
 
     memset(attrs_p, 0, sizeof *attrs_p);

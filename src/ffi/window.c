@@ -101,8 +101,7 @@ oriel_status oriel_ffi_in_window(int rank, const void *addr, size_t bytes, const
 {
     int inside;
     size_t at;
-    oriel_status st =
-        oriel_window_place(oriel_attached.comm, rank, addr, bytes, &inside, &at);
+    oriel_status st = oriel_window_place(oriel_attached.comm, rank, addr, bytes, &inside, &at);
 
     if (st != ORIEL_OK)
         return oriel_fail_in(st, "%s on rank %d", what, rank);

@@ -2,7 +2,8 @@
  * "oriel_store" and "oriel_load", which are of one rank alone and meet nobody:
  *   oriel_store  takes a window, a value of its shape and any number of operands more, which only
  *                order it; its result is a ticket, one element that says nothing
- *   oriel_load   takes a window and any number of operands more; its result is what the window has */
+ *   oriel_load   takes a window and any number of operands more; its result is what the window has
+ */
 #ifndef ORIEL_FFI_WINDOW_H
 #define ORIEL_FFI_WINDOW_H
 

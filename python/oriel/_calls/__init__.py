@@ -126,14 +126,12 @@ def making(made, bound=0):
         _present.made, _present.bound = before
 
 
-# By every operation.
-_TAKEN = {"group": None, "tag": None, "effect": False, "ordered": False}
-
-
 def operation(function):
     """Makes a public function one that takes `group`, `tag`, `effect` and `ordered` besides, and
     windows: as operands, and by `into` for its results, which `after` puts in an order."""
     own = inspect.signature(function)
+    defaults = {"group": None, "tag": None, "effect": False, "ordered": False}
+    windows = {"into": None, "after": None}
 
     @functools.wraps(function)
     def call(*args, into=None, after=None, **keywords):
@@ -145,7 +143,7 @@ def operation(function):
         return _access.through(name, make, args, keywords, into, after, effect)
 
     def make(args, keywords):
-        given = {name: keywords.pop(name, default) for name, default in _TAKEN.items()}
+        given = {name: keywords.pop(name, default) for name, default in defaults.items()}
         group, tag = given["group"], given["tag"]
         if group is not None:
             args, keywords = _put_group(_name_of(function, args), own, group, args, keywords)
@@ -159,7 +157,7 @@ def operation(function):
 
     more = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default)
-        for name, default in {**_TAKEN, "into": None, "after": None}.items()
+        for name, default in {**defaults, **windows}.items()
     ]
     every = [*own.parameters.values(), *more]  # sorted: keywords without a name come last
     call.__signature__ = own.replace(parameters=sorted(every, key=lambda p: p.kind))

@@ -161,9 +161,7 @@ def _remake(call, before, into=None):
     attributes["operand_layouts"] = ir.ArrayAttr.get(layouts)
     attributes[_CONFIG] = ir.DictAttr.get(config)
     at = ir.InsertionPoint(call)
-    made = ir.Operation.create(
-        call.name, types, operands, attributes, loc=call.location, ip=at
-    )
+    made = ir.Operation.create(call.name, types, operands, attributes, loc=call.location, ip=at)
     if into is None:
         for one, other in zip(call.results, made.results, strict=True):
             one.replace_all_uses_with(other)
@@ -185,7 +183,9 @@ def _written_by(operation, table):
     found = []
     for block in _blocks_in(operation, table):
         arguments = list(block.arguments)
-        inner = [value for other in block.operations for value in _written_by(other.operation, table)]
+        inner = [
+            value for other in block.operations for value in _written_by(other.operation, table)
+        ]
         own = [value for value in inner if value in arguments]
         found += [value for value in inner if value not in own]  # captured
         found += [_origin(operation.operands[arguments.index(value)]) for value in own]

@@ -83,9 +83,7 @@ def _before(name, after):
 
 def _write(name, x, into, after, effect):
     if not isinstance(into, Handle):
-        raise TypeError(
-            f"oriel.{name}: into must be an oriel.Window, got {type(into).__name__}"
-        )
+        raise TypeError(f"oriel.{name}: into must be an oriel.Window, got {type(into).__name__}")
     window = into._operand()
     given, has = jax.typeof(x), jax.typeof(window)
     if (given.shape, given.dtype) != (has.shape, has.dtype):

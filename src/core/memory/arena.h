@@ -49,8 +49,8 @@ char *oriel_arena_at(const oriel_comm *comm, int rank, size_t at);
 /* Whose byte an address is: whether it is one of the arena, as far as it is mapped. */
 int oriel_arena_find(const oriel_comm *comm, const void *addr, int *rank_p, size_t *at_p);
 
-/* Memory that others than the comm use, JAX's arrays: it stays mapped until the last of them has let
- * go, though the comm may be gone by then. */
+/* Memory that others than the comm use, JAX's arrays: it stays mapped until the last of them has
+ * let go, though the comm may be gone by then. */
 typedef struct arena_mapping {
     oriel_segment segment;      /* the arena */
     const oriel_fabric *fabric; /* that mapped it */

@@ -104,11 +104,11 @@ struct oriel_comm {
     int promised_windows;          /* so many more are being made */
     int room_windows;              /* in the array */
 
-    pthread_mutex_t arena_lock; /* the arena and the areas taken of it: see arena.h */
-    oriel_segment arena;        /* mapped when first needed; base NULL: not yet */
+    pthread_mutex_t arena_lock;          /* the arena and the areas taken of it: see arena.h */
+    oriel_segment arena;                 /* mapped when first needed; base NULL: not yet */
     struct arena_mapping *arena_mapping; /* the same with all that use it; NULL: not yet */
-    _Atomic int arena_is_open;  /* for those who look without the lock */
-    struct oriel_area **areas;  /* per local rank */
+    _Atomic int arena_is_open;           /* for those who look without the lock */
+    struct oriel_area **areas;           /* per local rank */
 
     struct oriel_request **started; /* per local rank: requests not waited for yet */
     void (*_Atomic free_started)(struct oriel_request *list); /* set when one is started */

@@ -109,7 +109,9 @@ def looks():
 
 def dtypes():
     """Round trips in every dtype that has whole bytes."""
-    names = "bool int8 uint8 int16 uint16 int32 uint32 int64 uint64 float16 bfloat16 float32 float64"
+    names = (
+        "bool int8 uint8 int16 uint16 int32 uint32 int64 uint64 float16 bfloat16 float32 float64"
+    )
     names += " complex64 complex128 float8_e5m2 float8_e4m3fn float8_e4m3b11fnuz float8_e3m4"
     names += " float8_e5m2fnuz float8_e4m3fnuz float8_e4m3 float8_e8m0fnu"
     for name in names.split():
@@ -120,8 +122,10 @@ def dtypes():
         copy = sharded(mesh(), lambda w, v: oriel.store(oriel.load(w), v), (P("x"), P("x")), P("x"))
         jax.block_until_ready(copy(w, v))
         for rank in ranks():
-            equal(v.read(device=jax.local_devices()[rank - oriel.rank()]).view(np.uint8),
-                  value(rank, dtype=dtype).view(np.uint8))
+            equal(
+                v.read(device=jax.local_devices()[rank - oriel.rank()]).view(np.uint8),
+                value(rank, dtype=dtype).view(np.uint8),
+            )
     for name in ("int4", "uint4", "int2", "float4_e2m1fn", "O", "S3", "datetime64[s]"):
         refused(lambda: oriel.window(SHAPE, name, mesh(), "x"), kind=TypeError)
 
@@ -268,7 +272,9 @@ def loops():
     def outer(w, out):
         ticket = inner(w, out, jnp.zeros(1, jnp.int32))
         flag = oriel.load(out, after=ticket).sum() > -1
-        read = lax.cond(flag, lambda o: oriel.load(o, after=ticket), lambda o: 0 * oriel.load(o), out)
+        read = lax.cond(
+            flag, lambda o: oriel.load(o, after=ticket), lambda o: 0 * oriel.load(o), out
+        )
         return read
 
     each(over(outer, (P("x"), P("x")))(w, out), [2 * v for v in values()])
@@ -288,14 +294,20 @@ def order_refused():
         return oriel.load(w), jax.jit(lambda w: oriel.store(jnp.ones(SHAPE, np.float32), w))(w)
 
     def loop(w):
-        ticket = lax.fori_loop(0, 2, lambda i, t: oriel.store(t * jnp.ones(SHAPE, np.float32), w), jnp.zeros(1))
+        ticket = lax.fori_loop(
+            0, 2, lambda i, t: oriel.store(t * jnp.ones(SHAPE, np.float32), w), jnp.zeros(1)
+        )
         return ticket, oriel.load(w)
 
     for function in (both, ordinary, inner):
         refused(lambda f=function: over(f, P("x"), (P("x"), P("x")))(w), unordered)
     x = jnp.ones(SHAPE, np.float32)
     refused(lambda: over(lambda v: oriel.all_reduce(v, "x", after=v), P("x"))(plain()), "after")
-    refused(lambda: over(lambda w: oriel.store(jnp.ones(3, np.float32), w), P("x"))(w), "float32[3]", "float32[6,4]")
+    refused(
+        lambda: over(lambda w: oriel.store(jnp.ones(3, np.float32), w), P("x"))(w),
+        "float32[3]",
+        "float32[6,4]",
+    )
     wrong = over(lambda w, v: oriel.all_reduce(v, "x", into=v), (P("x"), P("x")))
     refused(lambda: wrong(w, plain()), "into must be an oriel.Window", kind=TypeError)
     refused(lambda: jax.jit(lambda v: oriel.load(w) + v)(x), "closed over")
@@ -358,7 +370,10 @@ def transformations():
     each(rows(w), values())
 
     def scanned(w):
-        return lax.scan(lambda c, r: (c + oriel.all_reduce(r, "x"), r), jnp.zeros(4), w._operand())[0]
+        def body(total, row):
+            return total + oriel.all_reduce(row, "x"), None
+
+        return lax.scan(body, jnp.zeros(4), w._operand())[0]
 
     each(over(scanned, P("x"))(w), [sum(values()).sum(0)] * oriel.size())
 
@@ -470,7 +485,7 @@ def renewed():
     refused(lambda: step(w), "world that has been finalized", kind=oriel.OrielError)
     new = filled()
     each(step(new), values())
-    del array, kept, w
+    array = kept = w = None
     gc.collect()
     equal(new.read(), value(rank))
 
