@@ -491,6 +491,7 @@ def renewed():
 
 
 def main():
+    jax.config.update("jax_enable_x64", True)
     oriel.init()
     for name in sys.argv[1:]:
         try:
