@@ -158,11 +158,17 @@ static int revoke(const oriel_group *group, heap_meeting *meeting)
     return come != (uint32_t)group->num_procs;
 }
 
+/* One that waits for the table did not come, and who has the table did not let it. */
 static void abort_late(oriel_group *group, const heap_meeting *meeting, int late)
 {
     oriel_comm *comm = group->comm;
+    int owner = oriel_table_stuck(comm);
     char last[200];
 
+    if (owner >= 0) {
+        oriel_table_abort_stuck(comm, owner);
+        return;
+    }
     oriel_trace_describe(comm, comm->heap.procs[late].first_rank, last, sizeof last);
     oriel_comm_abort(comm, ORIEL_ERR_TIMEOUT, -1, late,
                      "process %d was making a window of %llu bytes, to which process %d did not "
@@ -254,6 +260,7 @@ oriel_status oriel_making_end(oriel_group *group, heap_meeting *meeting, oriel_s
     oriel_comm *comm = group->comm;
     char why[HEAP_TEXT] = "";
     oriel_status st;
+    uint32_t come;
 
     if (mine != ORIEL_OK) {
         snprintf(why, sizeof why, "process %d: %s", comm->process, oriel_last_error());
@@ -264,8 +271,10 @@ oriel_status oriel_making_end(oriel_group *group, heap_meeting *meeting, oriel_s
         fail_meeting(meeting, mine);
         oriel_table_unlock(comm);
     }
+    /* In this order: where one stops in between, the others do not wait for it. */
+    come = atomic_fetch_add(&meeting->come, 1) + 1;
     atomic_fetch_or(&meeting->who[comm->process / 64], 1ull << comm->process % 64);
-    if (atomic_fetch_add(&meeting->come, 1) + 1 == (uint32_t)group->num_procs)
+    if (come == (uint32_t)group->num_procs)
         oriel_group_ring_fenced(group);
     st = wait(group, meeting);
     return st == ORIEL_OK ? outcome(group, meeting, window_p) : st;

@@ -11,17 +11,28 @@ heap_table *oriel_table_of(const oriel_comm *comm)
 
 /* ---- the lock --------------------------------------------------------------------------- */
 
-enum { TURNS = 1000, NAP_MS = 1 }; /* until a thread sleeps: the owner is stopped, or gone */
+/* Turns until a thread sleeps, since the owner is stopped or gone; how long one that runs does not
+ * have the lock, however busy the machine. */
+enum { TURNS = 1000, NAP_MS = 1, WHILE_MS = 100 };
 
-static oriel_status revoke_for(oriel_comm *comm, uint32_t owner)
+int oriel_table_stuck(const oriel_comm *comm)
 {
-    int process = (int)owner - 1;
+    uint32_t owner = atomic_load(&oriel_table_of(comm)->owner);
 
+    for (int i = 0; i < WHILE_MS && owner != 0; i += NAP_MS) {
+        oriel_sys_now->poll(NULL, 0, NAP_MS);
+        if (atomic_load(&oriel_table_of(comm)->owner) != owner)
+            return -1;
+    }
+    return (int)owner - 1;
+}
+
+void oriel_table_abort_stuck(oriel_comm *comm, int process)
+{
     oriel_comm_abort(comm, ORIEL_ERR_TIMEOUT, -1, process,
                      "process %d has had the table of windows for %.1f s, for which process %d "
                      "waits",
                      process, comm->timeout, comm->process);
-    return oriel_comm_failure(comm);
 }
 
 /* Of a process that dies with it the comm hears, and of one that is stopped the deadline does. */
@@ -37,7 +48,7 @@ oriel_status oriel_table_lock(oriel_comm *comm)
         if (oriel_comm_aborted(comm))
             return oriel_comm_failure(comm);
         if (oriel_now() > deadline)
-            return revoke_for(comm, owner);
+            oriel_table_abort_stuck(comm, (int)owner - 1);
         if (turns < TURNS)
             oriel_relax(1);
         else

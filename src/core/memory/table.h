@@ -65,6 +65,10 @@ heap_table *oriel_table_of(const oriel_comm *comm);
  * change any more. */
 oriel_status oriel_table_lock(oriel_comm *comm);
 void oriel_table_unlock(oriel_comm *comm);
+/* The process that has had the lock for a while, which no running one does; -1: none has. And the
+ * comm is revoked because of it. */
+int oriel_table_stuck(const oriel_comm *comm);
+void oriel_table_abort_stuck(oriel_comm *comm, int process);
 /* Under the lock: a stretch for a window of the group, all of whose processes hold it; NULL: there
  * is none, and why is the last error. */
 heap_window *oriel_table_take(oriel_group *group, size_t bytes);
