@@ -3,14 +3,15 @@
  *
  *     sweep phase victim [local ranks] [lenient]
  *
- * with phase of create (the comm is made), use (windows, groups, started requests),
- * sleep (the same: waits that do not sleep), read (operations that read the others'
- * memory) and destroy (window and comm are given up). Lenient: the victim holds the store, so that
- * the others may learn no more than that it did not work. */
+ * with phase of create (the comm is made), use (windows, groups, started requests), windows (many,
+ * of all and of some), sleep (as use: waits that do not sleep), read (operations that read the
+ * others' memory) and destroy (window and comm are given up). Lenient: the victim holds the store,
+ * so that the others may learn no more than that it did not work. */
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "core/world/comm.h"
 #include "support/check.h"
@@ -262,6 +263,72 @@ static oriel_status sweep_destroy(const struct sweep *sweep, long n)
     return ORIEL_OK;
 }
 
+/* A failure that all know: the next one is made. */
+static oriel_status make_window(oriel_group *group, size_t bytes, oriel_window **window_p)
+{
+    oriel_status st = oriel_window_create(group, bytes, window_p);
+
+    if (st == ORIEL_OK)
+        return st;
+    CHECK(*window_p == NULL, "a window in spite of %s", oriel_last_error());
+    check_says("process ", NULL);
+    CHECK_OK(oriel_comm_check(group->comm));
+    CHECK_OK(oriel_window_create(group, bytes, window_p));
+    return st;
+}
+
+/* Of the arena: what all windows together take. */
+static long long taken(const oriel_comm *comm)
+{
+    struct stat file;
+
+    CHECK(fstat(comm->arena.fd, &file) == 0, "no arena");
+    return (long long)file.st_blocks;
+}
+
+/* Windows of all and of the first two processes, more than there is room for at first, which are
+ * freed in another order. */
+static oriel_status sweep_windows(const struct sweep *sweep, long n)
+{
+    enum { WINDOWS = 20 };
+    oriel_window *windows[WINDOWS] = {NULL};
+    int firsts[2] = {0, sweep->local_ranks};
+    oriel_group *groups[2] = {NULL};
+    oriel_status worst = ORIEL_OK;
+    oriel_comm *comm = NULL;
+    oriel_status st;
+    int status;
+
+    make_comm(sweep, &comm, &st);
+    CHECK_OK(st);
+    groups[0] = oriel_comm_world(comm);
+    CHECK_OK(
+        oriel_group_create(comm, firsts, oriel_comm_num_processes(comm) > 1 ? 2 : 1, &groups[1]));
+    arm(sweep, n);
+    for (int i = 0; i < WINDOWS; i++) {
+        void *part = NULL;
+
+        if (i % 2 == 1 && oriel_comm_process(comm) > 1)
+            continue;
+        st = make_window(groups[i % 2], 1000 * (size_t)(i + 1), &windows[i]);
+        worst = st > worst ? st : worst;
+        CHECK_OK(oriel_window_ptr(windows[i], 0, &part));
+        *(char *)part = 1;
+    }
+    for (int i = 0; i < WINDOWS; i++)
+        oriel_window_free(windows[i * 7 % WINDOWS]);
+    failing_sys_disarm();
+    CHECK_OK(oriel_comm_barrier(comm));
+    CHECK(taken(comm) == 0, "%lld blocks of windows are left", taken(comm));
+    oriel_group_destroy(groups[1]);
+    CHECK_OK(oriel_comm_destroy(comm));
+    status = (int)worst; /* what the first two alone have seen, too */
+    CHECK_OK(oriel_all_reduce(oriel_comm_world(sweep->control),
+                              oriel_comm_first_rank(sweep->control), &status, &status, 1, ORIEL_S32,
+                              ORIEL_MAX));
+    return (oriel_status)status;
+}
+
 static oriel_status attempt(const struct sweep *sweep, long n)
 {
     long held = failing_sys_held();
@@ -273,6 +340,8 @@ static oriel_status attempt(const struct sweep *sweep, long n)
         st = sweep_create(sweep, n);
     else if (strcmp(sweep->phase, "use") == 0)
         st = sweep_use(sweep, n);
+    else if (strcmp(sweep->phase, "windows") == 0)
+        st = sweep_windows(sweep, n);
     else if (strcmp(sweep->phase, "read") == 0)
         st = sweep_read(sweep, n);
     else if (strcmp(sweep->phase, "sleep") == 0)
@@ -283,7 +352,8 @@ static oriel_status attempt(const struct sweep *sweep, long n)
     /* Less: the control comm had not yet closed the connection of its last peer. */
     CHECK(failing_sys_held() <= held, "call %ld (%s): %ld more are held", n,
           failed ? failed : "none", failing_sys_held() - held);
-    CHECK(st == ORIEL_OK || strlen(oriel_last_error()) > 0, "no sentence");
+    CHECK(st == ORIEL_OK || strcmp(sweep->phase, "windows") == 0 || strlen(oriel_last_error()) > 0,
+          "no sentence");
     CHECK(sweep->lenient || oriel_now() - begun < soon_s, "call %ld: %s after %.1f s", n,
           oriel_status_name(st), oriel_now() - begun);
     if (failed != NULL)
