@@ -35,7 +35,7 @@ SEES = {
     "experimental": [*WORLD, *LIBRARIES, *GPUS],
     "ops/reduce": [],
     "ops": [*HOST, "ops/reduce"],
-    "ops/host": [*HOST, "ops", "ops/reduce"],
+    "ops/host": [*HOST, "core/memory", "ops", "ops/reduce"],
     "ops/kernel": [*HOST, "core/memory", "ops", "ops/host", "ops/reduce"],
     "ops/cuda": [*HOST, "fabric/cuda", *GPUS, "experimental", "ops", "ops/kernel", "ops/reduce"],
     "ffi": [*HOST, "core/memory", *LIBRARIES, *GPUS, "ops", "ops/host", "ops/kernel", "ops/cuda"],

@@ -129,6 +129,14 @@ static inline const void *oriel_op_own(const oriel_op *op, int index)
     return op->send == NULL ? NULL : (const char *)op->send + oriel_op_part(op, index);
 }
 
+/* Whether the member is in place, and what others need of its `send` is in its `recv`. Those of an
+ * all_reduce have all read a part before anybody writes it. */
+static inline int oriel_op_overwrites(const oriel_op *op)
+{
+    return op->send == op->recv && (op->kind == ORIEL_KIND_ALL_TO_ALL ||
+                                    op->kind == ORIEL_KIND_PERMUTE || op->kind == ORIEL_KIND_SCAN);
+}
+
 /* Elements of all of `recv`, as far as it is written. */
 size_t oriel_op_recv_count(const oriel_op *op, int n, int index);
 

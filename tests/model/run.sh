@@ -50,6 +50,19 @@ staged-death-two-slots   | staged | -DDEATHS=1 -DROUNDS=1 -DK=3 -DD=2 |
 staged-death-three       | staged | -DDEATHS=1 -DN=3 -DROUNDS=1 -DCOARSE=1 |
 staged-mismatch          | staged | -DMISMATCH=1 |
 staged-revoked           | staged | -DSTRANGER=1 |
+window-reuse             | staged | -DWINDOWS=2 -DIN_PLACE=1 |
+window-some              | staged | -DWINDOWS=1 |
+window-two-slots         | staged | -DWINDOWS=2 -DIN_PLACE=1 -DK=3 -DD=2 |
+window-three             | staged | -DWINDOWS=2 -DIN_PLACE=1 -DN=3 -DROUNDS=1 -DCOARSE=1 |
+window-late              | staged | -DWINDOWS=2 -DDEADLINES=1 |
+window-death             | staged | -DWINDOWS=2 -DDEATHS=1 |
+window-one-shot          | staged | -DWINDOWS=2 -DONE_SHOT=1 |
+window-one-shot-some     | staged | -DWINDOWS=1 -DONE_SHOT=1 |
+window-one-shot-in-place | staged | -DWINDOWS=2 -DONE_SHOT=1 -DIN_PLACE=1 |
+window-one-shot-two-slots | staged | -DWINDOWS=1 -DONE_SHOT=1 -DK=3 -DD=2 |
+window-one-shot-three    | staged | -DWINDOWS=2 -DONE_SHOT=1 -DN=3 -DROUNDS=1 -DCOARSE=1 |
+window-one-shot-late     | staged | -DWINDOWS=1 -DONE_SHOT=1 -DDEADLINES=1 |
+window-one-shot-death    | staged | -DWINDOWS=1 -DONE_SHOT=1 -DDEATHS=1 |
 one-shot-reuse           | staged | -DONE_SHOT=1 |
 one-shot-three           | staged | -DONE_SHOT=1 -DN=3 -DK=3 -DD=2 -DROUNDS=1 -DCOARSE=1 |
 one-shot-late            | staged | -DONE_SHOT=1 -DDEADLINES=1 |
@@ -209,6 +222,19 @@ ROWS
 PUB_WAITS_FOR_GOT       | | slots
 GOT_WAITS_FOR_PUB       | | slots
 FINISH_AFTER_PUB        | -DDEATHS=1 | return
+ROWS
+    mutants window staged ' -DWINDOWS=2' <<'ROWS'
+RED_WAITS_FOR_GOT       | | slots
+RED_WAITS_FOR_PUB       | | slots
+GOT_WAITS_FOR_RED       | -DIN_PLACE=1 | slots
+SHOWN_BEFORE_COUNTER    | | slots
+FINISH_CHECKS_REVOKED   | -DDEADLINES=1 | touch
+ROWS
+    mutants window-one-shot staged ' -DONE_SHOT=1 -DWINDOWS=1' <<'ROWS'
+FINISH_AFTER_READS      | | touch
+FINISH_KNOWS_WINDOWS    | -DD=2 | touch
+SUCCESS_AFTER_COMMIT    | | touch
+IN_PLACE_SHOWS_A_COPY   | -DIN_PLACE=1 | touch
 ROWS
     mutants pull <<'ROWS'
 REVOKE_CHECKS_COMMIT    | -DDEADLINES=1 | agreement

@@ -13,6 +13,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 import job
 
 SECRET = "what only the job knows"
+OPERANDS = 400 if job.SOAK else 40
 
 
 def start_all(n, store="", secret="", job_name="", folder="", ids=None, **options):
@@ -48,6 +49,38 @@ def test_windows(processes, local_ranks):
 @pytest.mark.parametrize("processes, local_ranks", [(2, 1), (3, 2)])
 def test_kernels_on_windows(processes, local_ranks, freed):
     job.check(processes, "kernel_windows", local_ranks, freed)
+
+
+@pytest.mark.parametrize("direct", [0, 1])
+@pytest.mark.parametrize("processes, local_ranks", [(1, 1), (2, 1), (4, 1), (2, 2)])
+def test_operands_in_windows(processes, local_ranks, direct):
+    job.check(processes, "operands", local_ranks, OPERANDS, direct=direct)
+
+
+@pytest.mark.parametrize("options", [{"chunk": "1K", "staging": "256K"}, {"one_core": True}])
+def test_operands_in_windows_by_small_steps(options):
+    job.check(3, "operands", 1, OPERANDS // 4, direct=0, **options)
+
+
+@pytest.mark.parametrize("how", ["freed", "past"])
+def test_operands_in_no_window(how):
+    job.check(3, "operands", 1, 0, how)
+
+
+def test_kill_with_operands_in_windows():
+    """Rank 1 dies in a call whose data the others may have read by then."""
+    common = {"num_processes": 4, "store": job.fresh_store()}
+    started = [job.Process("operands", 1, 0, "kill", process_id=p, **common) for p in range(4)]
+    try:
+        for p, process in enumerate(started):
+            code, text = process.wait()
+            if p == 1:
+                continue
+            assert code == 0 and "clean" in text.splitlines(), text
+            assert "ORIEL_ERR_PEER " in text and "process 1" in text, text
+    finally:
+        for process in started:
+            process.end()
 
 
 @pytest.mark.parametrize("processes", [1, 2, 4])

@@ -383,7 +383,7 @@ void family_close(family_flight *f)
     free(f->arrays);
 }
 
-static void flight_check(family_flight *f)
+void family_finish(family_flight *f)
 {
     check_recv(f);
     check_send(f);
@@ -476,7 +476,7 @@ void family_check(oriel_group *group, int rank, const family_call *call)
 
     family_open(&flight, group, rank, call);
     CHECK_OK(family_run(&flight));
-    flight_check(&flight);
+    family_finish(&flight);
 }
 
 void family_check_reductions(oriel_group *group, int rank, const size_t *counts, int n)
@@ -506,7 +506,7 @@ oriel_status family_try(oriel_group *group, int rank, const family_call *call)
     family_open(&flight, group, rank, call);
     st = family_run(&flight);
     if (st == ORIEL_OK) {
-        flight_check(&flight);
+        family_finish(&flight);
         return ORIEL_OK;
     }
     family_check_poison(&flight);
@@ -527,20 +527,25 @@ int family_needs(const family_call *call, int n, int index, int other)
     return 1;
 }
 
-void family_start(family_flight *f, oriel_group *group, int rank, const family_call *call)
+void family_begin(family_flight *f)
 {
-    family_open(f, group, rank, call);
     CHECK_OK(call_started(f));
     /* The arrays are the caller's again. */
     memset(f->pairs, 0xff, sizeof f->pairs);
     if (f->arrays != NULL)
-        memset(f->arrays, 0xff, 4 * (size_t)(f->n * call->slices) * sizeof *f->arrays);
+        memset(f->arrays, 0xff, 4 * (size_t)(f->n * f->call.slices) * sizeof *f->arrays);
+}
+
+void family_start(family_flight *f, oriel_group *group, int rank, const family_call *call)
+{
+    family_open(f, group, rank, call);
+    family_begin(f);
 }
 
 void family_wait(family_flight *flight)
 {
     CHECK_OK(oriel_request_wait(flight->request));
-    flight_check(flight);
+    family_finish(flight);
 }
 
 int family_test(family_flight *flight)
@@ -550,7 +555,7 @@ int family_test(family_flight *flight)
     if (st == ORIEL_IN_PROGRESS)
         return 0;
     CHECK_OK(st);
-    flight_check(flight);
+    family_finish(flight);
     return 1;
 }
 

@@ -49,6 +49,9 @@ oriel_status family_try(oriel_group *group, int rank, const family_call *call);
 /* The same in parts, for a test that looks at the buffers in between. */
 void family_open(family_flight *flight, oriel_group *group, int rank, const family_call *call);
 oriel_status family_run(family_flight *flight);
+void family_begin(family_flight *flight);
+/* After success: checks all of it, and closes. */
+void family_finish(family_flight *flight);
 void family_check_poison(const family_flight *flight);
 void family_close(family_flight *flight);
 

@@ -61,8 +61,9 @@ oriel_status oriel_arena_open(oriel_comm *comm)
     pthread_mutex_lock(&comm->arena_lock);
     if (comm->arena.base == NULL)
         st = map(comm, bytes);
-    if (st == ORIEL_OK)
-        atomic_store_explicit(&comm->arena_is_open, 1, memory_order_release);
+    if (st == ORIEL_OK && atomic_exchange(&comm->arena_is_open, 1) == 0)
+        atomic_fetch_or(&oriel_memory(&comm->heap)->mapped[comm->process / 64],
+                        1ull << comm->process % 64);
     pthread_mutex_unlock(&comm->arena_lock);
     if (st == ORIEL_OK)
         return st;
@@ -71,6 +72,19 @@ oriel_status oriel_arena_open(oriel_comm *comm)
                          "ORIEL_WINDOWS of each of %d ranks (lower those where ulimit -v or the "
                          "like allows a process fewer)",
                          bytes, comm->size);
+}
+
+int oriel_arena_is_shared(const oriel_group *group)
+{
+    const heap_memory *memory = oriel_memory(&group->comm->heap);
+
+    for (int i = 0; i < group->num_procs; i++) {
+        int p = group->procs[i];
+
+        if (!(atomic_load_explicit(&memory->mapped[p / 64], memory_order_acquire) >> p % 64 & 1))
+            return 0;
+    }
+    return 1;
 }
 
 const oriel_segment *oriel_arena_lookup(oriel_comm *comm)

@@ -13,9 +13,10 @@
 #include "core/world/comm.h"
 
 typedef struct heap_memory {
-    uint64_t area_bytes;   /* of each rank, for areas */
-    uint64_t window_bytes; /* of each rank, for windows, which come behind them */
-    heap_table table;      /* the windows */
+    uint64_t area_bytes;                  /* of each rank, for areas */
+    uint64_t window_bytes;                /* of each rank, for windows, which come behind them */
+    _Atomic uint64_t mapped[TABLE_WORDS]; /* a bit for each process that has mapped it */
+    heap_table table;                     /* the windows */
 } heap_memory;
 
 extern const heap_section oriel_memory_sections[];
@@ -39,6 +40,8 @@ typedef struct oriel_area {
 
 /* Local; maps the arena where that has not been done. */
 oriel_status oriel_arena_open(oriel_comm *comm);
+/* Whether all processes of the group have mapped it: then they have until the comm's end. */
+int oriel_arena_is_shared(const oriel_group *group);
 /* Local, and opens it; `rank` is of this process; the area lies where the least address has room.
  * ORIEL_ERR_NO_RESOURCE: there is none. */
 oriel_status oriel_arena_take(oriel_comm *comm, int rank, size_t bytes, oriel_area *area);

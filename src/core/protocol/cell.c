@@ -397,11 +397,16 @@ void oriel_cell_leave(const oriel_group *group, heap_cell *cell)
         oriel_comm_ring_all(comm);
 }
 
-/* How far a member is; members that are behind are those others wait for. */
+/* How far a member is; members that are behind are those others wait for. One whose `send` lies in
+ * a window has published all of it at once, which says nothing. */
 static uint64_t progress(const heap_member *member)
 {
-    return (uint64_t)atomic_load(&member->published) + atomic_load(&member->reduced) +
-           atomic_load(&member->gathered);
+    uint64_t gathered = atomic_load(&member->gathered);
+    uint64_t published = atomic_load(&member->published);
+
+    if (published > gathered + 1 && member->in_window)
+        published = gathered + 1;
+    return published + atomic_load(&member->reduced) + gathered;
 }
 
 int oriel_cell_missing(const oriel_group *group, const heap_cell *cell)

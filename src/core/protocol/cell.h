@@ -29,8 +29,9 @@ typedef struct heap_member {
     _Atomic uint32_t reduced;   /* chunks whose own slice is reduced */
     _Atomic uint32_t gathered;  /* chunks copied out */
     uint32_t chunks;            /* staged: how many this member has to publish */
+    uint32_t in_window;         /* staged and pulled: others read its `send` where it lies */
     const void *send;           /* direct and pulled: an address in the member's process; of a list
-                                 * that of its arrays */
+                                 * that of its arrays; in a window where in its part of the arena */
     void *recv;                 /* direct: the same; of a list nothing */
     const void *ragged;         /* direct: its oriel_ragged */
     _Atomic uint64_t waits;     /* kernels: what a thread waits for ... */

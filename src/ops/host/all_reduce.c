@@ -3,7 +3,8 @@
  * of the members' elements in group order, as in all other modes: the same bits.
  *
  * Within a chunk, member j reduces slice j: it finds the others' slices j in their
- * slots, and leaves the result at slice j of its own slot, which nobody else uses. */
+ * slots, or in their windows, and leaves the result at slice j of its own slot, which
+ * nobody else uses. In place nobody needs a chunk of `send` once all have reduced it. */
 #include "base/math.h"
 #include "ops/arrays.h"
 #include "ops/reduce/reduce.h"
@@ -44,8 +45,11 @@ static void reduce_array(oriel_request *request, const struct stage *s, uint32_t
     char *mine = oriel_stage_slot(s, request->index, chunk) + at;
     char *recv = (char *)op->recv + walk->at;
 
-    for (int i = 0; i < request->group->n; i++)
-        src[i] = oriel_stage_slot(s, i, chunk) + at;
+    for (int i = 0; i < request->group->n; i++) {
+        const char *shown = oriel_transfer_shown(request, i);
+
+        src[i] = shown != NULL ? shown + walk->at : oriel_stage_slot(s, i, chunk) + at;
+    }
     src[request->index] = (const char *)op->send + walk->at;
     /* What stays in the cache first: it is read again at once. */
     oriel_reduce_elements(request->stream ? recv : mine, src, request->group->n,
@@ -90,7 +94,9 @@ int oriel_two_shot_round(oriel_request *request, const struct stage *s)
         oriel_stage_advance(request, OP_EVERYBODY, COUNTER_PUBLISHED, ++request->published);
         did++;
     }
+    /* What was not published through a slot needs it only now. */
     if (request->reduced < request->published &&
+        oriel_stage_writable(request, s, request->reduced) &&
         oriel_stage_reached(request, OP_EVERYBODY, COUNTER_PUBLISHED, request->reduced + 1)) {
         reduce_slice(request, s, request->reduced);
         oriel_stage_advance(request, OP_EVERYBODY, COUNTER_REDUCED, ++request->reduced);

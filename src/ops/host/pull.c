@@ -1,11 +1,13 @@
 /* Operations that stage nothing: every member has shown where its `send` is, in the cell (rows
- * of ragged_all_to_all: in the lane), and reads what it needs out of the others' memory. Nobody
+ * of ragged_all_to_all: in the lane), and reads what it needs out of the others' memory: through
+ * the system, or, where it lies in a window, by itself. Nobody
  * writes anybody else's, so a member that has failed meanwhile costs the others nothing but
  * a wrong byte in a result that is poisoned; all have finished reading before any
  * member succeeds. */
 #include <string.h>
 
 #include "base/copy.h"
+#include "base/math.h"
 #include "base/sys.h"
 #include "ops/arrays.h"
 #include "ops/host/ragged.h"
@@ -13,13 +15,6 @@
 
 /* Bytes between two looks at whether the operation goes on. */
 enum { PIECE = 4 << 20 };
-
-/* A member in place would overwrite what others have yet to read. */
-static int overwrites(const oriel_op *op)
-{
-    return op->send == op->recv &&
-           (op->kind == ORIEL_KIND_ALL_TO_ALL || op->kind == ORIEL_KIND_PERMUTE);
-}
 
 /* The arrays, and room for those of another member. */
 static const void *lasting_list(oriel_request *request)
@@ -41,7 +36,7 @@ static const void *lasting_send(oriel_request *request)
 
     if (op->arrays != NULL)
         return lasting_list(request);
-    if (!overwrites(op) || bytes == 0)
+    if (!oriel_op_overwrites(op) || bytes == 0)
         return op->send;
     request->kept = oriel_sys_now->alloc(bytes);
     if (request->kept == NULL)
@@ -54,9 +49,10 @@ static const void *lasting_send(oriel_request *request)
 oriel_status oriel_pull_expose(oriel_request *request)
 {
     heap_member *member = &oriel_heap_members(&request->comm->heap, request->cell)[request->index];
+    oriel_status st = oriel_transfer_show(request);
 
-    if (request->op.ragged != NULL)
-        return ORIEL_OK;
+    if (st != ORIEL_OK || member->in_window || request->op.ragged != NULL)
+        return st;
     member->send = lasting_send(request);
     return member->send == NULL && (request->op.send != NULL || request->op.arrays != NULL)
                ? ORIEL_ERR_SYSTEM
@@ -85,6 +81,18 @@ oriel_status oriel_pull_read(const oriel_request *request, int from, char *dst, 
     return st;
 }
 
+/* The same of what lies in a window. */
+static oriel_status copy_window(const oriel_request *request, char *dst, const char *src,
+                                size_t bytes)
+{
+    for (size_t at = 0; at < bytes; at += PIECE) {
+        if (oriel_cell_look(request->cell).revoked)
+            return ORIEL_ERR_REVOKED;
+        oriel_op_copy(dst + at, src + at, oriel_least(bytes - at, PIECE), request->stream);
+    }
+    return ORIEL_OK;
+}
+
 /* The same of a list, of a kind that gathers: where its arrays are is read first. */
 static oriel_status pull_list(const oriel_request *request, int from)
 {
@@ -108,14 +116,18 @@ static oriel_status pull(const oriel_request *request, int from)
     const oriel_op *op = &request->op;
     const heap_member *members = oriel_heap_members(&request->comm->heap, request->cell);
     size_t block = request->record.bytes;
+    size_t part = oriel_op_part(op, request->index);
+    char *dst = (char *)op->recv + (oriel_op_gathers(op) ? (size_t)from * block : 0);
+    const char *shown;
 
     if (op->ragged != NULL)
         return oriel_ragged_pull(request, from);
     if (op->arrays != NULL)
         return pull_list(request, from);
-    return oriel_pull_read(
-        request, from, (char *)op->recv + (oriel_op_gathers(op) ? (size_t)from * block : 0),
-        (const char *)members[from].send + oriel_op_part(op, request->index), block);
+    shown = oriel_transfer_shown(request, from);
+    if (shown != NULL)
+        return copy_window(request, dst, shown + part, block);
+    return oriel_pull_read(request, from, dst, (const char *)members[from].send + part, block);
 }
 
 static oriel_status pull_all(const oriel_request *request)

@@ -1,7 +1,8 @@
 /* Staged mode: a pipeline of chunks through the channel. Every member publishes
  * chunk k of what others need of it, and gathers chunk k of its result once those
  * it needs have published theirs. So a chunk of the own `send` is out before that
- * chunk of `recv`, which may be the same memory, is written. */
+ * chunk of `recv`, which may be the same memory, is written. A member whose `send` lies
+ * in a window publishes all of it at once, and copies nothing. */
 #include "base/math.h"
 #include "ops/arrays.h"
 #include "ops/host/ragged.h"
@@ -220,6 +221,18 @@ static const struct parts *parts_of(const oriel_request *request)
 
 /* ---- chunks -------------------------------------------------------------------------- */
 
+/* Where what `sender` has for this member lies: in a slot, or in its window. */
+static const char *find_source(const oriel_request *request, const struct stage *s, uint32_t chunk,
+                               int sender, size_t *at_p)
+{
+    const char *unit = find_unit(request, s, chunk, sender, request->index, at_p);
+    const char *shown = NULL;
+
+    if (unit != NULL && request->from != OP_NOBODY)
+        shown = oriel_transfer_shown(request, sender);
+    return shown == NULL ? unit : shown + oriel_op_part(&request->op, request->index) + *at_p;
+}
+
 static void publish(oriel_request *request, const struct stage *s, uint32_t chunk)
 {
     int per_receiver = oriel_op_scatters(&request->op);
@@ -243,8 +256,7 @@ static oriel_status gather_units(oriel_request *request, const struct stage *s, 
 
     for (int i = 0; i < request->group->n && st == ORIEL_OK; i++) {
         size_t at;
-        const char *unit =
-            i != request->index ? find_unit(request, s, chunk, i, request->index, &at) : NULL;
+        const char *unit = i != request->index ? find_source(request, s, chunk, i, &at) : NULL;
 
         if (unit != NULL)
             st = parts->take(request, i, at, unit, s->unit);
@@ -263,7 +275,7 @@ static void gather_range(oriel_request *request, const struct stage *s, uint32_t
     for (int i = 0; i < request->group->n; i++) {
         if (i == request->index || (from >= 0 && i != from))
             continue;
-        src[i] = find_unit(request, s, chunk, i, request->index, &at);
+        src[i] = find_source(request, s, chunk, i, &at);
         if (src[i] == NULL)
             return; /* another receiver's: then that of every sender is */
     }
@@ -325,13 +337,31 @@ static int one_shot_round(oriel_request *request, const struct stage *s)
     return did;
 }
 
+/* Whether it still has to read what its owner may write once the call is over: what lies in a
+ * window. As long as a member has published nothing, that is not known. */
+static int reads_windows(const oriel_request *request)
+{
+    int from = request->from;
+
+    if (two_shot(request) || request->gathered == request->chunks)
+        return 0;
+    if (!oriel_stage_reached(request, from, COUNTER_PUBLISHED, 1))
+        return 1;
+    for (int i = 0; i < request->group->n; i++) {
+        if ((from == OP_EVERYBODY || from == i) && oriel_transfer_shown(request, i) != NULL)
+            return 1;
+    }
+    return 0;
+}
+
 /* Counts this member as finished once nobody needs anything of it any more but what
- * is in the heap. Returns 0 when the operation is revoked. */
+ * is in the heap, and it needs nothing else. Returns 0 when the operation is revoked. */
 static int finish(oriel_request *request)
 {
     uint32_t done = two_shot(request) ? request->reduced : request->published;
 
-    if (request->finished || done < request->chunks || request->unchecked > 0)
+    if (request->finished || done < request->chunks || request->unchecked > 0 ||
+        reads_windows(request))
         return 1;
     request->finished = 1;
     if (!oriel_cell_finish(request->cell, 1))
@@ -385,8 +415,10 @@ static struct stage begin(oriel_request *request)
     request->from = other(request, oriel_op_source(&request->op, request->index));
     request->to = other(request, oriel_op_destination(&request->op, request->index));
     request->unchecked = request->op.ragged != NULL ? n : 0;
-    if (request->to == OP_NOBODY)
+    if (request->to == OP_NOBODY || members[request->index].in_window)
         request->published = request->chunks;
+    if (members[request->index].in_window)
+        oriel_stage_advance(request, request->to, COUNTER_PUBLISHED, request->chunks);
     keep_up(request);
     s = oriel_stage_of(request);
     if (request->index == 0)
@@ -401,7 +433,7 @@ oriel_status oriel_staged_expose(oriel_request *request)
     struct stage s = oriel_stage_of(request);
 
     member->chunks = chunks_for(&s, longest_part(request));
-    return request->op.ragged != NULL ? oriel_ragged_expect(request) : ORIEL_OK;
+    return request->op.ragged != NULL ? oriel_ragged_expect(request) : oriel_transfer_show(request);
 }
 
 oriel_status oriel_staged_step(oriel_request *request)

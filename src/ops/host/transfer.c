@@ -4,6 +4,8 @@
 #include "base/copy.h"
 #include "base/math.h"
 #include "base/sys.h"
+#include "core/memory/arena.h"
+#include "core/memory/window.h"
 #include "ops/arrays.h"
 
 enum { HUGE_PAGE = 2 << 20, HUGE_FROM = 4 << 20 };
@@ -17,6 +19,40 @@ void oriel_transfer_advise(const void *result, size_t bytes)
 
     if (bytes >= HUGE_FROM && from < to)
         oriel_sys_now->advise_huge((void *)from, to - from);
+}
+
+/* ---- windows: what lies in one is used there ----------------------------------------- */
+
+/* Where a process has not mapped the arena, what lies in a window is copied like anything else:
+ * to map it may fail, in a call that need not. */
+oriel_status oriel_transfer_show(oriel_request *request)
+{
+    const oriel_op *op = &request->op;
+    heap_member *member = &oriel_heap_members(&request->comm->heap, request->cell)[request->index];
+    size_t bytes = oriel_op_payload(op, request->group->n, request->index);
+    size_t at = 0;
+    int inside = 0;
+    oriel_status st;
+
+    if (op->arrays != NULL || op->ragged != NULL || oriel_op_overwrites(op))
+        return ORIEL_OK;
+    st = oriel_window_place(request->comm, request->rank, op->send, bytes, &inside, &at);
+    if (st != ORIEL_OK)
+        return oriel_fail_in(st, "send of %s", oriel_kind_name(op->kind));
+    if (inside && oriel_arena_is_shared(request->group)) {
+        member->send = (const void *)(uintptr_t)at;
+        member->in_window = 1;
+    }
+    return ORIEL_OK;
+}
+
+const char *oriel_transfer_shown(const oriel_request *request, int index)
+{
+    const heap_member *member = &oriel_heap_members(&request->comm->heap, request->cell)[index];
+
+    return member->in_window ? oriel_arena_at(request->comm, request->group->ranks[index],
+                                              (size_t)(uintptr_t)member->send)
+                             : NULL;
 }
 
 /* ---- eager: everything is in the block once all have arrived ---------------------- */

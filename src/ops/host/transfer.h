@@ -13,6 +13,13 @@ oriel_status oriel_transfer_expose(oriel_request *request);
  * ORIEL_ERR_REVOKED: the operation is revoked. */
 oriel_status oriel_transfer_step(oriel_request *request);
 
+/* Staged and pulled, before arriving: if what others need of `send` lies in a window, says in the
+ * member's entry where, and in `in_window` that it does. */
+oriel_status oriel_transfer_show(oriel_request *request);
+/* Where member `index` has its `send`, if it has shown it in a window; else NULL. It has published
+ * something, or all have arrived. */
+const char *oriel_transfer_shown(const oriel_request *request, int index);
+
 /* ---- direct (direct.c) ------------------------------------------------------------ */
 
 oriel_status oriel_direct_step(oriel_request *request);
