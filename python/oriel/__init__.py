@@ -36,6 +36,7 @@ from oriel._lib import OrielError, Status, version  # noqa: E402
 from oriel._memory.access import load, store  # noqa: E402
 from oriel._memory.window import Window, is_symmetric, window  # noqa: E402
 from oriel._op import op  # noqa: E402
+from oriel._pointers import data_ptr, from_ptr  # noqa: E402
 from oriel._world import (  # noqa: E402
     check,
     finalize,
@@ -60,7 +61,9 @@ __all__ = [
     "barrier",
     "broadcast",
     "check",
+    "data_ptr",
     "finalize",
+    "from_ptr",
     "gather",
     "group",
     "init",

@@ -3,9 +3,9 @@
 
 import os
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, SupportsIndex, TypeAlias
 
-from jax import Array
+from jax import Array, Device
 from jax.sharding import Mesh
 
 from oriel._collectives.groups import Group
@@ -91,7 +91,16 @@ def broadcast(
     after: Any = None,
 ) -> Any: ...
 def check() -> None: ...
+def data_ptr(x: Array) -> int: ...
 def finalize() -> None: ...
+def from_ptr(
+    ptr: SupportsIndex,
+    shape: int | Sequence[int],
+    dtype: Any,
+    *,
+    device: Device,
+    owner: Any,
+) -> Array: ...
 def gather(
     x: Any,
     axis_name: _Axes = None,

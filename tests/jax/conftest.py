@@ -37,6 +37,16 @@ def world():
 @pytest.fixture(scope="session")
 def library(tmp_path_factory):
     """Host functions: tests/kernels/host_op.c."""
+    return _build(tmp_path_factory, "host_op.c")
+
+
+@pytest.fixture(scope="session")
+def memory_library(tmp_path_factory):
+    """Host functions: tests/kernels/memory_op.c."""
+    return _build(tmp_path_factory, "memory_op.c")
+
+
+def _build(tmp_path_factory, source):
     built = tmp_path_factory.mktemp("op") / "libmine.so"
     subprocess.run(
         [
@@ -48,7 +58,7 @@ def library(tmp_path_factory):
             "-Wextra",
             "-Werror",
             f"-I{_source.include_folder()}",
-            ROOT / "tests" / "kernels" / "host_op.c",
+            ROOT / "tests" / "kernels" / source,
             "-o",
             built,
         ],
