@@ -18,6 +18,7 @@ from oriel._collectives import groups as _groups
 from oriel._collectives import primitive as _primitive
 from oriel._collectives.groups import Group
 from oriel._collectives.primitive import Operation
+from oriel._memory import access as _access
 
 _send = Operation("send", operation="message")
 _recv = Operation("recv", operation="message")
@@ -37,6 +38,7 @@ def send(x, dest, *, group=None, tag="message", effect=False):
     """
     pair = _pair("send", "dest", dest, group, sends=True)
     with _calls.message("send", group, tag, effect):
+        x = _access.arrays_of(x)
         return jax.tree.map(lambda leaf: _after(leaf, _send_leaf("send", leaf, pair)), x)
 
 
@@ -49,6 +51,7 @@ def recv(like, source, *, group=None, tag="message", effect=False):
     """
     pair = _pair("recv", "source", source, group, sends=False)
     with _calls.message("recv", group, tag, effect):
+        like = _access.arrays_of(like)
         return jax.tree.map(lambda leaf: _recv_leaf("recv", leaf, pair), like)
 
 
@@ -66,6 +69,7 @@ def sendrecv(x, like, source, dest, *, group=None, tag="message", effect=False):
 
 def exchange(x, like, source, dest, group, recvtag):
     """sendrecv, whose receiver may have a tag of its own."""
+    x, like = _access.arrays_of((x, like))
     if _is_own(source, group) and _is_own(dest, group):
         return jax.tree.map(_check_alike, x, like)
     to = _pair("sendrecv", "dest", dest, group, sends=True)

@@ -70,6 +70,11 @@ def has_handles(args, keywords):
     return any(map(_is_handle, jax.tree.leaves((args, keywords), is_leaf=_is_handle)))
 
 
+def arrays_of(x):
+    """A pytree with the arrays of windows in their place."""
+    return jax.tree.map(lambda v: v._operand() if _is_handle(v) else v, x, is_leaf=_is_handle)
+
+
 def _is_handle(x):
     return isinstance(x, Handle)
 

@@ -18,6 +18,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from oriel import _compat, _lib, _wait, _world
 from oriel._collectives import groups as _groups
 from oriel._collectives import primitive as _primitive
+from oriel._memory import pointers as _pointers
 from oriel._memory.access import Handle
 
 _PACKED = ("int2", "uint2", "int4", "uint4", "float4_e2m1fn")  # two or more share a byte
@@ -168,20 +169,14 @@ class _Memory:
 
     def view(self, rank, hold=None):
         """The part of a rank as a NumPy array, which keeps the memory."""
-        address, _ = self.look(rank)
-        memory = (ctypes.c_char * self.kind.bytes).from_address(address)
-        memory.hold = hold or _Hold(self)
-        return np.frombuffer(memory, np.uint8).view(self.kind.dtype).reshape(self.kind.shape)
+        return _pointers.view(*self._place(rank), hold or _Hold(self))
+
+    def _place(self, rank):
+        return self.look(rank)[0], self.kind.shape, self.kind.dtype
 
     def on_device(self, rank, device, hold=None):
         """The same as an array of JAX's."""
-        view = self.view(rank, hold)
-        array = jax.device_put(view, device, may_alias=True)
-        if array.unsafe_buffer_pointer() != view.ctypes.data:
-            raise RuntimeError(
-                f"oriel.window: this jaxlib copies memory at {view.ctypes.data:#x} to {device}"
-            )
-        return array
+        return _pointers.on_cpu(*self._place(rank), device, hold or _Hold(self))
 
     def array(self, hold=None):
         arrays = [self.on_device(rank, device, hold) for rank, device in self.parts.items()]
@@ -221,7 +216,7 @@ def is_symmetric(x):
     """(the window that an array lies in, bytes from the begin of its device's part) or None."""
     number, rank, offset = ctypes.c_uint64(), ctypes.c_int(), ctypes.c_uint64()
     found = _lib.load().oriel_ffi_window_find(
-        x.unsafe_buffer_pointer(), ctypes.byref(number), ctypes.byref(rank), ctypes.byref(offset)
+        _pointers.data_ptr(x), ctypes.byref(number), ctypes.byref(rank), ctypes.byref(offset)
     )
     memory = _known.get(number.value) if found == _lib.Status.OK else None
     return memory and (Window(memory.kind, memory), offset.value)

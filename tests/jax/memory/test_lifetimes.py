@@ -13,7 +13,7 @@ import pytest
 from foreign import Gate, Owner, goes, is_gone, lend
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
-from oriel import _dlpack
+from oriel._memory import dlpack as _dlpack
 from support import make_mesh
 
 SHARING = {

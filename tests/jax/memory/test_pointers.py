@@ -12,7 +12,8 @@ import pytest
 from foreign import Owner, aligned, lend
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
-from oriel import _dlpack, _pointers
+from oriel._memory import dlpack as _dlpack
+from oriel._memory import pointers as _pointers
 from support import environment, make_mesh, over, run_processes
 
 PROGRAMS = Path(__file__).resolve().parent / "programs"
@@ -159,7 +160,7 @@ assert x.tolist() == [0] * 4
 assert asked == by_jax, asked
 assert not {"torch", "cupy", "tensorflow"} & sys.modules.keys()
 # One array of each kind is left when Python ends.
-from oriel import _dlpack
+from oriel._memory import dlpack as _dlpack
 y = _dlpack.take(oriel.data_ptr(memory), (4,), x.dtype, jax.devices()[0], memory)
 """
 

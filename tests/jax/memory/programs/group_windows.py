@@ -64,6 +64,13 @@ def use(group):
     equal(oriel.all_reduce(w, group=group, tag=f"eager {group}"), wanted)
     ticket = oriel.store(jnp.zeros(SHAPE, np.float32), w)
     equal(oriel.load(w, after=ticket), np.zeros(SHAPE))
+    passed = oriel.sendrecv(w, out, oriel.rank(), oriel.rank())
+    assert isinstance(passed, jax.Array), passed
+    if len(members) == 2:
+        other = members[1 - members.index(oriel.rank())]
+        w.write(value(oriel.rank()))
+        exchanged = jax.jit(lambda w: oriel.sendrecv(w, w, other, other, tag=f"pair {group}"))
+        equal(exchanged(w), value(other))
     meet(group)
     w.free()
     refused(lambda: oriel.all_reduce(w, group=group), "freed")

@@ -7,8 +7,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from oriel import _compat, _dlpack
+from oriel import _compat
 from oriel._lib import OrielError, Status
+from oriel._memory import dlpack as _dlpack
 
 # XLA copies what lies otherwise on a CPU, and refuses it as a parameter of a program on a GPU.
 _ALIGNMENT = {"cpu": 64, "gpu": 16}
@@ -76,10 +77,21 @@ class _Memory:
         }
 
 
-def _take_host(ptr, shape, dtype, device, owner):
+def view(ptr, shape, dtype, owner):
+    """A NumPy array over memory of the host, which keeps the owner."""
     size = math.prod(shape) * dtype.itemsize
-    view = np.asarray(_Memory(ptr, size, owner)).view(dtype).reshape(shape)
-    return jax.device_put(view, device, may_alias=True)
+    return np.asarray(_Memory(ptr, size, owner)).view(dtype).reshape(shape)
+
+
+def _take_host(ptr, shape, dtype, device, owner):
+    return jax.device_put(view(ptr, shape, dtype, owner), device, may_alias=True)
+
+
+def on_cpu(ptr, shape, dtype, device, owner):
+    """As from_ptr, of arguments that are known to be right."""
+    x = _take_host(ptr, shape, dtype, device, owner)
+    _check_result(x, ptr, dtype)
+    return x
 
 
 # ---- what is asked for ---------------------------------------------------------------------
