@@ -284,6 +284,13 @@ def run_data_parallel(session):
     ]
 
 
+def run_windows(session):
+    steps = [rf"\[proc 0/4\] step {k}: mean of the sums {6 + 4 * k}\.0" for k in range(3)]
+    ends = [rf"\[proc {i}/4\] right={2 + (i + 1) % 4}\.0 one_address=True" for i in range(4)]
+    lines = [*steps, *ends]
+    return run_python(session, "14_windows", "14_*/run.py", processes=4, lines=lines)
+
+
 def suite_examples(session):
     trained = r"96 parameters, 48 on each device, loss \S+, on one device \S+, ALL_OK=True"
     return [
@@ -298,6 +305,7 @@ def suite_examples(session):
             processes=3,
             lines=[rf"\[proc {i}/3\] total=3\.0 slope={6 * i}\.0" for i in range(3)],
         ),
+        run_windows(session),
         run_python(
             session,
             "03_sharded_optimizer",
