@@ -41,6 +41,17 @@ def test_soak(processes, ranks, options, record_property):
     record_property("operations", int(re.search(r"(\d+) operations", output.text).group(1)))
 
 
+@pytest.mark.parametrize("processes, ranks", [(3, 1), (4, 1), (2, 2)])
+def test_windows(processes, ranks, record_property):
+    """In an order that is drawn, of two comms at once."""
+    print(f"SEED={SEED}")
+    steps = 10000 if job.SOAK else 1500
+    output = job.check(processes, "random_windows", steps, SEED, ranks, windows="1G")
+    record_property("seed", SEED)
+    record_property("steps", steps)
+    assert int(re.search(r"(\d+) windows", output.text).group(1)) > steps / 20
+
+
 def test_replay():
     """The part of a run from an epoch on is the same run: what is drawn depends on the
     number of the operation, not on what came before."""
