@@ -265,7 +265,12 @@ jax_part() {
     jax jax_calls_differ_2 2 jax_calls.py differ
     jax jax_groups_2 2 jax_groups.py
     jax jax_groups_4 4 jax_groups.py
+    jax jax_groups_3 3 jax_groups.py
     XLA_FLAGS=--xla_gpu_graph_min_graph_size=1 jax jax_groups_graphs_3 3 jax_groups.py
+    for n in 2 3 4; do
+        jax jax_early_$n $n jax_replay.py early
+        XLA_FLAGS=--xla_gpu_graph_min_graph_size=1 jax jax_early_graphs_$n $n jax_replay.py early
+    done
     jax jax_calls_ahead_2 2 jax_calls.py ahead
     jax jax_calls_extra_2 2 jax_calls.py extra
     jax jax_fail_2 2 jax_fail.py

@@ -343,10 +343,15 @@ static int has_failed(oriel_comm *comm, const oriel_device_rank *self)
            __atomic_load_n(&self->report->revoked, __ATOMIC_ACQUIRE) != 0;
 }
 
-/* Whether the next kernel may begin before this one has met the others. */
-static int is_early(const oriel_devices *devices, const struct choice *choice)
+/* Whether the next kernel may begin before this one has met the others. That is known to be safe
+ * of oriel's own alone, and what XLA puts behind a call is not: from sm_90 on XLA launches its
+ * kernels so that they begin as early as they may, of whatever size they are. One that waits on
+ * all multiprocessors keeps the calls of other ranks of the GPU from being resident. */
+static int is_early(const oriel_devices *devices, const struct choice *choice, const oriel_op *op)
 {
-    return !choice->large && choice->ctas <= early_ctas(devices);
+    int from_xla = op->call != 0;
+
+    return !from_xla && !choice->large && choice->ctas <= early_ctas(devices);
 }
 
 oriel_status oriel_launch_start(const oriel_device_rank *self, cu_function function, unsigned ctas,
@@ -397,7 +402,7 @@ static struct choice plan(const oriel_group *group, int rank, const oriel_op *op
     if (oriel_experimental_staged(op->via))
         oriel_experimental_describe(comm, rank, op->via, op->dtype, op->redop, call);
     call->tile = choice.tile;
-    if (is_early(devices, &choice))
+    if (is_early(devices, &choice, op))
         call->flags |= DEVICE_EARLY;
     call->item = item_bytes(devices, op, group->n);
     oriel_cuda_enter(self->gpu);

@@ -1,5 +1,9 @@
 """Chained and independent calls in one program, replayed with new buffers between, and
-what a call costs the host: jax_replay.py [RUNS]. XLA captures such programs in graphs."""
+what a call costs the host: jax_replay.py [RUNS]. XLA captures such programs in graphs.
+
+jax_replay.py early: small calls, behind each of which XLA has a kernel that takes all of the GPU,
+and launches it so that it may begin while the one before it still runs. It must not while that
+waits for a rank that shares the GPU, which would find no room to come."""
 
 import sys
 import time
@@ -11,6 +15,10 @@ import oriel
 from jax_common import own, poison, row, sharded, spread, start
 
 CHAIN = 12
+# Of f32: one thread block; sixteen; with 3 ranks thirteen with several lines for each thread.
+SMALL = 7, 4000, 50001
+LARGE = 16 << 20  # elements, at most four for each thread: more threads than a GPU has room for
+LATE = 0.3  # seconds
 
 
 def chain(v):
@@ -99,6 +107,45 @@ def check_host(mesh):
     row("a late peer")
 
 
+def behind(small, large):
+    """The kernel needs the call's result, so nothing comes between the two."""
+    total = oriel.all_reduce(small, "x")
+    return total, large * total[:, :1] + 1
+
+
+def beside(small, large):
+    """As in trees: neither calls nor kernels need each other."""
+    return jax.tree.map(
+        lambda v: (oriel.all_reduce(v, "x"), oriel.all_gather(v[0], "x")[None], large * v[0, 0]),
+        [small * k for k in range(1, 5)],
+    )
+
+
+def check_early(mesh, count, function, turns=6):
+    """In each turn another rank is late."""
+    n, me = oriel.size(), oriel.rank()
+    x = np.arange(n * count, dtype=np.float32).reshape(n, count) % 8
+    large = np.broadcast_to(np.arange(n, dtype=np.float32)[:, None], (n, LARGE))
+    operands = spread(mesh, x), spread(mesh, large)
+    step = sharded(mesh, function, check_vma=False)
+    for turn in range(turns):
+        if turn % n == me:
+            time.sleep(LATE)
+        total, *_ = jax.tree.leaves(jax.block_until_ready(step(*operands)))
+        np.testing.assert_array_equal(own(total)[0], x.sum(0), err_msg=f"turn {turn}")
+    row(f"large kernels {function.__name__} calls of {4 * count} bytes")
+
+
+def main_early():
+    mesh = start(timeout=10)
+    for count in SMALL:
+        check_early(mesh, count, behind)
+        check_early(mesh, count, beside)
+    oriel.check()
+    oriel.finalize()
+    row("end")
+
+
 def main(runs):
     mesh = start(timeout=20)
     rng = np.random.default_rng(1)
@@ -112,4 +159,7 @@ def main(runs):
     row("end")
 
 
-main(int(sys.argv[1]) if len(sys.argv) > 1 else 200)
+if sys.argv[1:] == ["early"]:
+    main_early()
+else:
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 200)
