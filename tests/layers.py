@@ -34,7 +34,7 @@ SEES = {
     "core/start": [*HOST, "core/store", "core/memory", "core/machines", *GPUS],
     "experimental": [*WORLD, *LIBRARIES, *GPUS],
     "ops/reduce": [],
-    "ops": [*HOST, "ops/reduce"],
+    "ops": [*HOST, "core/device", "ops/reduce"],
     "ops/host": [*HOST, "core/memory", "ops", "ops/reduce"],
     "ops/kernel": [*HOST, "core/memory", "ops", "ops/host", "ops/reduce"],
     "ops/cuda": [*HOST, "fabric/cuda", *GPUS, "experimental", "ops", "ops/kernel", "ops/reduce"],

@@ -13,6 +13,7 @@
 #include "tool.h"
 
 #define MOST ((size_t)1 << 40)
+enum { H200_SMS = 132, MOST_SMS = 10000 };
 
 /* The facts of a group of `n` processes of one rank each, all on this machine, of which each may
  * read the memory of the others. */
@@ -111,16 +112,21 @@ static void print_table(const oriel_facts *facts, enum oriel_meeting meeting, co
     }
 }
 
-int oriel_choices_main(const char *processes)
+int oriel_choices_main(const char *processes, const char *multiprocessors)
 {
     int cores = oriel_cpu_count();
     int most = cores < HEAP_MAX_RANKS ? cores : HEAP_MAX_RANKS;
     int n = processes != NULL ? atoi(processes) : cores < 2 ? 2 : most;
+    int sms = multiprocessors != NULL ? atoi(multiprocessors) : H200_SMS;
     oriel_facts facts;
 
     if (n < 2 || n > HEAP_MAX_RANKS)
         return oriel_usage_error("info", "--choices is for 2 to %d processes, not \"%s\"",
                                  (int)HEAP_MAX_RANKS, processes);
+    if (sms < 1 || sms > MOST_SMS)
+        return oriel_usage_error("info",
+                                 "--choices is for GPUs of 1 to %d multiprocessors, not \"%s\"",
+                                 (int)MOST_SMS, multiprocessors);
     if (oriel_config_load() != ORIEL_OK || facts_of(n, &facts) != ORIEL_OK) {
         fprintf(stderr, "oriel info: %s\n", oriel_last_error());
         return ORIEL_EXIT_FAILED;
@@ -135,8 +141,8 @@ int oriel_choices_main(const char *processes)
     print_table(&facts, MEET_CELL, "calls from XLA");
     printf("\nragged_all_to_all tells the numbers of rows in the lane, and up to %zu bytes of rows "
            "with them; more are %s.\nMembers within one process work on each other's buffers "
-           "(direct).\nOn GPUs the kernel follows from the size and the number of members: "
-           "src/ops/cuda/launch.c has the bounds.\n",
+           "(direct).\n",
            oriel_choose_rows(&facts), facts.reads ? "pulled" : "staged");
+    oriel_choices_on_gpus(n, sms);
     return ORIEL_EXIT_OK;
 }

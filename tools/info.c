@@ -18,7 +18,7 @@
 #endif
 
 const char oriel_info_help[] =
-    "usage: oriel info [--include | --pkg-config | --choices [PROCESSES]]\n"
+    "usage: oriel info [--include | --pkg-config | --choices [PROCESSES [SMS]]]\n"
     "\n"
     "Shows the version, how this command was built, what the library can do, where its\n"
     "headers are, which launcher (oriel run, mpirun, srun) started it as which process, and\n"
@@ -28,7 +28,8 @@ const char oriel_info_help[] =
     "  --include     prints the folder of the headers alone, for -I\n"
     "  --pkg-config  prints the folder of oriel.pc alone, for PKG_CONFIG_PATH\n"
     "  --choices     prints how each operation between so many processes (one for each core)\n"
-    "                goes on this machine, by size, and why\n";
+    "                goes on this machine, by size, and why; and how where they share a GPU\n"
+    "                of SMS multiprocessors (132, an H200's)\n";
 
 static const struct part {
     const char *title;    /* as it is printed */
@@ -210,8 +211,8 @@ int oriel_info_main(int argc, char **argv)
         if (argc == 2 && strcmp(argv[1], parts[i].argument) == 0)
             return print_part(&parts[i]);
     }
-    if (argc > 1 && argc <= 3 && strcmp(argv[1], "--choices") == 0)
-        return oriel_choices_main(argc == 3 ? argv[2] : NULL);
+    if (argc > 1 && argc <= 4 && strcmp(argv[1], "--choices") == 0)
+        return oriel_choices_main(argc > 2 ? argv[2] : NULL, argc > 3 ? argv[3] : NULL);
     if (argc > 1)
         return oriel_usage_error("info", "there is no argument \"%s\"", argv[1]);
     st = oriel_config_load();

@@ -96,10 +96,20 @@ def test_choices(oriel):
     assert "all_reduce      up to" in done.stdout
     blind = oriel.run("info", "--choices", "8", env={"ORIEL_DIRECT": "0"})
     assert "pulled" in done.stdout and "pulled" not in blind.stdout
-    for wrong in ("1", "1025", "x"):
-        done = oriel.run("info", "--choices", wrong)
+    for wrong in (("1",), ("1025",), ("x",), ("2", "0"), ("2", "x")):
+        done = oriel.run("info", "--choices", *wrong)
         assert done.returncode == 2
-        assert f'not "{wrong}"' in done.stderr
+        assert f'not "{wrong[-1]}"' in done.stderr
+
+
+def test_choices_on_gpus(oriel):
+    """Of a machine without one, too."""
+    done = oriel.run("info", "--choices", "2")
+    assert re.search(r"GPU of 132 multiprocessors .* 2 processes .* 66 thread blocks", done.stdout)
+    assert re.search(r"up to 1048576 +wide +64 of 512 +at its end", done.stdout)
+    few = oriel.run("info", "--choices", "4", "16", env={"ORIEL_GPU_CTAS": "8"})
+    assert re.search(r"GPU of 16 multiprocessors .* 4 processes .* 2 thread blocks", few.stdout)
+    assert re.search(r"more +large +2 of 512", few.stdout)
 
 
 def test_info_with_a_bad_option(oriel):

@@ -4,10 +4,8 @@
 #ifndef ORIEL_CORE_DEVICE_CODE_H
 #define ORIEL_CORE_DEVICE_CODE_H
 
+#include "core/device/layout.h"
 #include "fabric/cuda/memory.h"
-
-/* Small calls, the larger ones among them, and large calls; what several machines have sent. */
-enum device_family { DEVICE_SMALL, DEVICE_WIDE, DEVICE_LARGE, DEVICE_SPAN, DEVICE_FAMILIES };
 
 typedef struct oriel_device_code {
     cu_function copy[DEVICE_FAMILIES]; /* calls that only move data */

@@ -7,12 +7,12 @@
 #include "base/hash.h"
 #include "base/math.h"
 #include "base/sys.h"
+#include "core/device/share.h"
 #include "core/world/names.h"
 #include "fabric/cuda/nvtx.h"
 #include "core/world/trace.h"
 
-/* Up to MANY_RANKS slots are cheap enough to be large. */
-enum { ALIGN = 1 << 16, REPORT_BYTES = 1 << 10, MANY_RANKS = 8, NCCL_SMS = 32 };
+enum { ALIGN = 1 << 16, REPORT_BYTES = 1 << 10 };
 _Static_assert(sizeof(device_report) <= REPORT_BYTES, "a report has a place of its own");
 
 /* ---- what the ranks show each other --------------------------------------------------- */
@@ -31,15 +31,6 @@ int oriel_ranks_on(const oriel_comm *comm, const void *uuid)
     return n;
 }
 
-/* What a GPU's ranks take when nothing is asked for: one CTA on each multiprocessor, so that two
- * comms, or one beside other kernels, fit as well. NCCL's kernels, which may overlap with ours,
- * need whole multiprocessors, up to 32 of them: a rank with a GPU of its own leaves those alone.
- * Ranks that share one would need to leave 32 each. */
-static int default_ctas(int sms, int ranks)
-{
-    return ranks == 1 && sms > 2 * NCCL_SMS ? sms - NCCL_SMS : sms;
-}
-
 /* The same on all: CTAs of a kernel, such that those of all ranks of a GPU are resident
  * together: `most` of them fit on a multiprocessor. */
 static int count_ctas(const oriel_comm *comm, enum oriel_option_id option, int most)
@@ -50,16 +41,16 @@ static int count_ctas(const oriel_comm *comm, enum oriel_option_id option, int m
     for (int r = 0; r < comm->size; r++) {
         int sms = oriel_device_card(&comm->heap, r)->sms;
         int ranks = oriel_ranks_on(comm, oriel_device_card(&comm->heap, r)->gpu);
-        int all = asked == 0 ? default_ctas(sms, ranks) : asked < most * sms ? asked : most * sms;
+        int here = oriel_share_ctas(sms, ranks, asked, most);
 
-        ctas = all / ranks < ctas ? all / ranks : ctas;
+        ctas = here < ctas ? here : ctas;
     }
-    return ctas > 0 ? ctas : 1;
+    return ctas;
 }
 
 static uint64_t plan_heap(oriel_devices *devices, int size)
 {
-    uint32_t lines = size <= MANY_RANKS ? DEVICE_SMALL_LINES : 1;
+    uint32_t lines = oriel_share_lines(size);
     uint64_t slots = 2ull * (uint64_t)size * DEVICE_SMALL_CTAS * lines * DEVICE_THREADS * 16;
 
     devices->slot_lines = lines;
@@ -306,7 +297,7 @@ oriel_status oriel_devices_connect(oriel_comm *comm)
     devices->ctas = count_ctas(comm, ORIEL_OPT_GPU_CTAS, 2); /* as kernels.cu bounds them */
     devices->kernel_ctas = count_ctas(comm, ORIEL_OPT_GPU_KERNEL_CTAS, 1);
     devices->stage_bytes =
-        (uint32_t)(oriel_config_number(ORIEL_OPT_GPU_STAGE) / 2 / devices->ctas) / 256 * 256;
+        oriel_share_stage((size_t)oriel_config_number(ORIEL_OPT_GPU_STAGE), devices->ctas);
     devices->one_gpu = oriel_ranks_on(comm, oriel_device_card(&comm->heap, 0)->gpu) == comm->size;
     st = take_room(comm);
     for (int r = 0; r < comm->size && st == ORIEL_OK; r++)

@@ -19,6 +19,9 @@ enum {
     DEVICE_SMALL_BYTES = 4096, /* ... up to so much of a block: 8 bytes per thread; or ... */
     DEVICE_SMALL_LINES = 4     /* ... so many times that */
 };
+/* Which kernel of an operation: of small calls, of the larger ones among them, of large calls; of
+ * what several machines have sent. */
+enum device_family { DEVICE_SMALL, DEVICE_WIDE, DEVICE_LARGE, DEVICE_SPAN, DEVICE_FAMILIES };
 /* A slice of ragged_all_to_all, in rows: as the sender tells the receiver. */
 typedef struct device_slice {
     int64_t from, rows, to; /* where it begins at the sender, how long it is, where it goes */
@@ -167,7 +170,7 @@ typedef struct device_call {
     uint64_t ragged_at, stage_at;      /* in a heap: tables of ragged_all_to_all, and the stages */
     uint64_t send_window, recv_window; /* the buffers again, as others reach them; 0: they do not */
     uint32_t send_generation, recv_generation; /* of the windows */
-    uint32_t tile;                 /* bytes that a CTA works on at a time, see launch.c */
+    uint32_t tile;                 /* bytes that a CTA works on at a time, see ops/choose_on.c */
     uint32_t item;                 /* bytes that a warp works on at a time, direct */
     uint32_t slices;               /* ragged_all_to_all, and all below */
     uint64_t send_rows, recv_rows; /* of the two buffers */

@@ -6,171 +6,40 @@
 #include "core/protocol/lane.h"
 #include "experimental/via.h"
 #include "fabric/cuda/nvtx.h"
+#include "ops/choose_on.h"
 #include "ops/cuda/via.h"
 #include "ops/reduce/reduce.h"
 
-/* Bounds that are no matter of what a thread moves at once were chosen on one H200 that its ranks
- * shared, the only GPU so far: on others they may lie elsewhere. They decide on speed alone. */
-
-/* Of a tile: a pack of 16 bytes for each thread, since with fewer some would be idle; and four,
- * which a thread has under way together. */
-enum { LEAST_TILE = 16 * DEVICE_THREADS, MOST_TILE = 4 * LEAST_TILE };
-/* Of what a member of a small call sends to all others together (H200). */
-enum { SMALL_TOTAL = 512 << 10 };
-/* Of the same with several lines for each thread; there it falls with the square of the others,
- * of which each costs a thread so many lines to wait for (H200). */
-enum { WIDE_TOTAL = 1 << 20 };
-/* CTAs of a small call that may be launched early: few, as it takes place from what still runs;
- * on several multiprocessors, since these poll faster than one (H200). */
-enum { EARLY_CTAS = 16 };
-/* Of a CTA of a small call: the fewest whole warps that speak for all members, and as many again
- * (H200). */
-enum { LEAST_THREADS = 128 };
-_Static_assert((int)LEAST_THREADS >= (int)DEVICE_RANKS, "a thread speaks for each member");
-/* Of an item: a pack for each lane of a warp; and eight, which a lane has under way together. */
-enum { LEAST_ITEM = 16 * 32, MOST_ITEM = 8 * LEAST_ITEM };
-/* From so many on items of all_gather and all_to_all are twice as large (H200). */
-enum { MANY_MEMBERS = 4 };
-/* For each warp, if all take as many: fast multiprocessors can take more, and an item that is
- * taken costs an atomic (H200). */
-enum { ITEMS_OF_A_WARP = 4 };
-
 /* ---- choosing: from what all members know alike ---------------------------------------- */
-
-static size_t small_room(const oriel_devices *devices)
-{
-    return oriel_least((size_t)devices->ctas, DEVICE_SMALL_CTAS) * DEVICE_SMALL_BYTES;
-}
-
-/* Up to here each member sends all it has to each, through the slots; beyond that it is
- * cheaper to meet and divide the work. */
-static size_t small_limit(const oriel_devices *devices, int n)
-{
-    size_t limit = n > 1 ? SMALL_TOTAL / (size_t)(n - 1) : SMALL_TOTAL;
-
-    return oriel_least(limit, small_room(devices));
-}
-
-/* The same with several lines for each thread, which pays for few members only. */
-static size_t wide_limit(const oriel_devices *devices, int n)
-{
-    size_t others = (size_t)(n > 1 ? n - 1 : 1);
-
-    return oriel_least(WIDE_TOTAL / others / others, small_room(devices) * devices->slot_lines);
-}
-
-/* Bytes that a CTA works on at a time, in every block or of the n tiles of a strip: no more
- * than 64 for each thread and than the stage holds, and such that all CTAs come to the
- * same number of strips. */
-static uint32_t tile_bytes(const oriel_devices *devices, const oriel_op *op, int n)
-{
-    size_t share = oriel_op_block(op) / (size_t)devices->ctas;
-    size_t most = devices->stage_bytes / (size_t)n / 16 * 16;
-    size_t tile;
-
-    if (!oriel_op_scatters(op))
-        share /= (size_t)n;
-    if (most > MOST_TILE)
-        most = MOST_TILE;
-    tile = oriel_round_up(share / (share / most + 1) + 1, 256);
-    if (tile < LEAST_TILE)
-        tile = LEAST_TILE;
-    return (uint32_t)(tile < most ? tile : most);
-}
-
-/* Larger ones pay where a member moves a block for each of many. */
-static size_t most_item(const oriel_op *op, int n)
-{
-    int blocks = op->kind == ORIEL_KIND_ALL_GATHER || op->kind == ORIEL_KIND_ALL_TO_ALL;
-
-    return blocks && n >= MANY_MEMBERS ? 2 * (size_t)MOST_ITEM : MOST_ITEM;
-}
-
-/* Bytes that a warp works on at a time where calls go direct: several for each, so that
- * fast multiprocessors can take more. */
-static uint32_t item_bytes(const oriel_devices *devices, const oriel_op *op, int n)
-{
-    size_t warps = (size_t)devices->ctas * (DEVICE_THREADS / 32);
-    size_t share = oriel_op_block(op) / (oriel_op_scatters(op) ? 1 : (size_t)n) / warps;
-    size_t item = oriel_round_up(share / ITEMS_OF_A_WARP, LEAST_ITEM);
-
-    if (item < LEAST_ITEM)
-        item = LEAST_ITEM;
-    return (uint32_t)oriel_least(item, most_item(op, n));
-}
-
-struct choice {
-    cu_function function;   /* of the family that fits */
-    unsigned ctas, threads; /* the grid; a block */
-    uint32_t tile;          /* bytes, see tile_bytes */
-    int large;              /* it meets before and after; else small or wide */
-};
 
 /* NULL: the family has none for it. */
 static cu_function kernel_of(const oriel_device_code *code, enum device_family family,
                              const oriel_op *op, int n)
 {
+    if (op->ragged != NULL)
+        return family == DEVICE_LARGE ? code->ragged : NULL;
     /* The reduction of one is a copy. */
     return oriel_op_reduces(op) && n > 1 ? code->reduce[family][op->dtype][op->redop]
                                          : code->copy[family];
 }
 
-/* The kernel of a small call may be launched early if two of them take no more CTAs than a
- * rank has, so that they keep no others from being resident. */
-static unsigned early_ctas(const oriel_devices *devices)
+static oriel_choice_on choose(const oriel_devices *devices, const oriel_device_code *code,
+                              const oriel_op *op, int n)
 {
-    return (unsigned)oriel_least(EARLY_CTAS, (size_t)devices->ctas / 2);
-}
+    const oriel_facts_on facts = {.n = n,
+                                  .ctas = devices->ctas,
+                                  .slot_lines = devices->slot_lines,
+                                  .stage_bytes = devices->stage_bytes};
+    oriel_question_on q = {
+        .kind = op->kind, .block = oriel_op_block(op), .from_xla = op->call != 0};
 
-/* Of a small call, with a line for each: as few in a CTA as that allows, since CTAs on several
- * multiprocessors poll faster than one. */
-static unsigned small_threads(const oriel_devices *devices, size_t block)
-{
-    unsigned threads = LEAST_THREADS;
+    for (unsigned family = DEVICE_SMALL; family <= DEVICE_LARGE; family++) {
+        int staged = oriel_experimental_staged(op->via) && family != DEVICE_LARGE;
 
-    while (threads < DEVICE_THREADS && block > (size_t)early_ctas(devices) * threads * 8)
-        threads *= 2;
-    return threads;
-}
-
-static struct choice choose(const oriel_devices *devices, const oriel_device_code *code,
-                            const oriel_op *op, int n)
-{
-    size_t block = oriel_op_block(op);
-    struct choice c = {.tile = tile_bytes(devices, op, n), .threads = DEVICE_THREADS};
-    size_t unit = 0;
-
-    if (oriel_experimental_staged(op->via)) {
-        c.function = NULL;
-    } else if (block <= small_limit(devices, n)) {
-        c.function = kernel_of(code, DEVICE_SMALL, op, n);
-        c.threads = small_threads(devices, block);
-        unit = (size_t)c.threads * 8;
-    } else if (block <= wide_limit(devices, n)) {
-        c.function = kernel_of(code, DEVICE_WIDE, op, n);
-        unit = DEVICE_SMALL_LINES * DEVICE_SMALL_BYTES;
+        if (!staged && kernel_of(code, (enum device_family)family, op, n) != NULL)
+            q.kernels |= 1u << family;
     }
-    if (c.function == NULL) {
-        c.function = kernel_of(code, DEVICE_LARGE, op, n);
-        c.threads = DEVICE_THREADS;
-        unit = oriel_op_scatters(op) ? c.tile : (size_t)n * c.tile;
-        c.large = 1;
-    }
-    c.ctas = block > unit ? (unsigned)oriel_divide_up(block, unit) : 1;
-    if (c.ctas > (unsigned)devices->ctas)
-        c.ctas = (unsigned)devices->ctas;
-    return c;
-}
-
-/* How much there is to do only the devices know. */
-static struct choice choose_ragged(const oriel_devices *devices, const oriel_device_code *code,
-                                   int n)
-{
-    return (struct choice){.function = code->ragged,
-                           .ctas = (unsigned)devices->ctas,
-                           .threads = DEVICE_THREADS,
-                           .tile = devices->stage_bytes / (uint32_t)n / 16 * 16,
-                           .large = 1};
+    return oriel_choose_on(&facts, &q);
 }
 
 /* ---- describing -------------------------------------------------------------------------- */
@@ -343,17 +212,6 @@ static int has_failed(oriel_comm *comm, const oriel_device_rank *self)
            __atomic_load_n(&self->report->revoked, __ATOMIC_ACQUIRE) != 0;
 }
 
-/* Whether the next kernel may begin before this one has met the others. That is known to be safe
- * of oriel's own alone, and what XLA puts behind a call is not: from sm_90 on XLA launches its
- * kernels so that they begin as early as they may, of whatever size they are. One that waits on
- * all multiprocessors keeps the calls of other ranks of the GPU from being resident. */
-static int is_early(const oriel_devices *devices, const struct choice *choice, const oriel_op *op)
-{
-    int from_xla = op->call != 0;
-
-    return !from_xla && !choice->large && choice->ctas <= early_ctas(devices);
-}
-
 oriel_status oriel_launch_start(const oriel_device_rank *self, cu_function function, unsigned ctas,
                                 unsigned threads, int early, void **params, void *stream)
 {
@@ -376,37 +234,33 @@ oriel_status oriel_launch_start(const oriel_device_rank *self, cu_function funct
  * as soon as that says so, others when it is about to end. Such that do not fit beside one
  * that has yet to meet the others would keep those from being resident, so after a small
  * call, or on another stream than the last, they are launched as usual. */
-static oriel_status start(oriel_device_rank *self, const struct choice *choice, uint32_t flags,
-                          void **params, void *stream)
+static oriel_status start(oriel_device_rank *self, cu_function function,
+                          const oriel_choice_on *choice, void **params, void *stream)
 {
-    int small = (flags & DEVICE_EARLY) != 0;
-    int early = small || (self->last_stream == stream && !self->last_early);
+    int early = choice->early || (self->last_stream == stream && !self->last_early);
 
     self->last_stream = stream;
-    self->last_early = small;
-    return oriel_launch_start(self, choice->function, choice->ctas, choice->threads, early, params,
-                              stream);
+    self->last_early = choice->early;
+    return oriel_launch_start(self, function, choice->ctas, choice->threads, early, params, stream);
 }
 
 /* All of the call; it goes on with the rank's context current. */
-static struct choice plan(const oriel_group *group, int rank, const oriel_op *op,
-                          const oriel_record *record, void *stream, device_call *call)
+static oriel_choice_on plan(const oriel_group *group, int rank, const oriel_op *op,
+                            const oriel_record *record, void *stream, device_call *call)
 {
     const oriel_comm *comm = group->comm;
-    const oriel_devices *devices = comm->devices;
     const oriel_device_rank *self = oriel_device_of(comm, rank);
-    struct choice choice = op->ragged != NULL ? choose_ragged(devices, self->code, group->n)
-                                              : choose(devices, self->code, op, group->n);
+    oriel_choice_on choice = choose(comm->devices, self->code, op, group->n);
 
     describe_call(group, rank, op, record, call);
     if (oriel_experimental_staged(op->via))
         oriel_experimental_describe(comm, rank, op->via, op->dtype, op->redop, call);
     call->tile = choice.tile;
-    if (is_early(devices, &choice, op))
+    call->item = choice.item;
+    if (choice.early)
         call->flags |= DEVICE_EARLY;
-    call->item = item_bytes(devices, op, group->n);
     oriel_cuda_enter(self->gpu);
-    if (choice.large && !group->one_process && (call->flags & DEVICE_DIRECT))
+    if (choice.family == DEVICE_LARGE && !group->one_process && (call->flags & DEVICE_DIRECT))
         describe_windows(group, rank, op, stream, call);
     return choice;
 }
@@ -417,12 +271,13 @@ static oriel_status launch(oriel_group *group, int rank, const oriel_op *op,
     oriel_comm *comm = group->comm;
     device_call call = {0};
     void *params[] = {&call};
-    struct choice choice;
+    oriel_device_rank *self = oriel_device_of(comm, rank);
+    oriel_choice_on choice;
     oriel_record record;
     oriel_status st;
 
     oriel_comm_operation(comm);
-    if (has_failed(comm, oriel_device_of(comm, rank)))
+    if (has_failed(comm, self))
         return oriel_comm_failure(comm);
     oriel_op_describe(group, op, &record);
     oriel_trace_add(comm, rank, group->hash, &record, TRACE_DONE);
@@ -432,9 +287,9 @@ static oriel_status launch(oriel_group *group, int rank, const oriel_op *op,
     choice = plan(group, rank, op, &record, stream, &call);
     if (ragged != NULL)
         describe_ragged(ragged, &call);
-    st = op->via == ORIEL_VIA_NCCL
-             ? oriel_via_nccl(group, rank, op, &call, stream)
-             : start(oriel_device_of(comm, rank), &choice, call.flags, params, stream);
+    st = op->via == ORIEL_VIA_NCCL ? oriel_via_nccl(group, rank, op, &call, stream)
+                                   : start(self, kernel_of(self->code, choice.family, op, group->n),
+                                           &choice, params, stream);
     oriel_cuda_leave();
     oriel_nvtx_pop();
     if (st != ORIEL_OK)
