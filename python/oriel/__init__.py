@@ -35,7 +35,7 @@ from oriel._kernel import kernel  # noqa: E402
 from oriel._lib import OrielError, Status, version  # noqa: E402
 from oriel._memory.access import load, store  # noqa: E402
 from oriel._memory.pointers import data_ptr, from_ptr  # noqa: E402
-from oriel._memory.window import Window, is_symmetric, window  # noqa: E402
+from oriel._memory.window import Window, is_symmetric, register, window  # noqa: E402
 from oriel._op import op  # noqa: E402
 from oriel._world import (  # noqa: E402
     check,
@@ -81,6 +81,7 @@ __all__ = [
     "recv",
     "reduce",
     "reduce_scatter",
+    "register",
     "scan",
     "scatter",
     "send",

@@ -205,6 +205,7 @@ def reduce_scatter(
     into: Window | Sequence[Window] | None = None,
     after: Any = None,
 ) -> Any: ...
+def register(x: Array) -> Literal["window", "read"]: ...
 def scan(
     x: Any,
     axis_name: _Axes = None,

@@ -162,6 +162,7 @@ _PROTOTYPES = {
             ctypes.POINTER(ctypes.c_uint64),
         ),
     ),
+    "oriel_ffi_reads": (_INT, ()),
     "oriel_ffi_runtime": (None, (ctypes.c_char_p,)),
     "oriel_ffi_lowered": (None, (ctypes.c_uint64,)),
 }

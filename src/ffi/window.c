@@ -95,6 +95,36 @@ oriel_status oriel_ffi_window_find(const void *addr, uint64_t *number_p, int *ra
     return st;
 }
 
+static oriel_status reads(oriel_comm *comm)
+{
+    if (comm->num_processes == 1 || oriel_group_reads(oriel_comm_world(comm)))
+        return ORIEL_OK;
+    for (int p = 0; p < comm->num_processes; p++) {
+        if (!oriel_comm_is_here(comm, p))
+            return oriel_fail(ORIEL_ERR_UNSUPPORTED, "process %d is on another machine", p);
+    }
+    if (!comm->heap.header->direct)
+        return oriel_fail(ORIEL_ERR_UNSUPPORTED, "ORIEL_DIRECT is 0, so that processes do not read "
+                                                 "each other's memory");
+    return oriel_fail(ORIEL_ERR_UNSUPPORTED,
+                      "the system does not let processes read each other's memory: they are of "
+                      "several users or pid namespaces, or kernel.yama.ptrace_scope or a container "
+                      "forbids it");
+}
+
+oriel_status oriel_ffi_reads(void)
+{
+    oriel_status st;
+
+    pthread_rwlock_rdlock(&oriel_attached.lock);
+    if (oriel_attached.comm == NULL)
+        st = oriel_fail(ORIEL_ERR_INVALID, "there is no world: call oriel.init() first");
+    else
+        st = reads(oriel_attached.comm);
+    pthread_rwlock_unlock(&oriel_attached.lock);
+    return st;
+}
+
 /* ---- in a program --------------------------------------------------------------------------- */
 
 oriel_status oriel_ffi_in_window(int rank, const void *addr, size_t bytes, const char *what)

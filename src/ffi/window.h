@@ -27,6 +27,9 @@ ORIEL_API oriel_status oriel_ffi_window_look(const oriel_ffi_window *window, int
 ORIEL_API oriel_status oriel_ffi_window_find(const void *addr, uint64_t *number_p, int *rank_p,
                                              uint64_t *offset_p);
 
+/* Whether every process may read the memory of every other; the sentence says why not. */
+ORIEL_API oriel_status oriel_ffi_reads(void);
+
 ORIEL_API void *oriel_ffi_store(struct xla_frame *frame);
 ORIEL_API void *oriel_ffi_load(struct xla_frame *frame);
 

@@ -212,6 +212,20 @@ def _devices(world):
         yield device, world.rank_of[device.id]
 
 
+def register(x):
+    """How the other processes reach an array that is there: "window" if it lies in one, or "read",
+    out of this process's memory, as larger operations do. An error says why they cannot.
+
+    Nothing is exchanged, and the array needs no letting go."""
+    if is_symmetric(x):
+        return "window"
+    try:
+        _lib.call("oriel_ffi_reads")
+    except _lib.OrielError as error:
+        raise _lib.OrielError(f"oriel.register: {error}; a window can be reached", error.status)
+    return "read"
+
+
 def is_symmetric(x):
     """(the window that an array lies in, bytes from the begin of its device's part) or None."""
     number, rank, offset = ctypes.c_uint64(), ctypes.c_int(), ctypes.c_uint64()

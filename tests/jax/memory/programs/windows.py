@@ -89,6 +89,8 @@ def looks():
     inside = oriel.is_symmetric(w.peer(oriel.size() - 1))
     assert inside[0].number == w.number and inside[1] == 0, inside
     assert oriel.is_symmetric(jnp.ones(3)) is None
+    assert oriel.register(w.array.addressable_shards[0].data) == "window"
+    assert oriel.register(jnp.ones(3)) == "read"
     meet()
     w.write(w.array * 2)
     each(w.array, [2 * v for v in values()])
