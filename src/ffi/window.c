@@ -170,40 +170,37 @@ static oriel_status check(const xla_frame *frame, const char *what, const xla_bu
     return itself ? oriel_ffi_in_window(rank, window->data, *bytes_p, what) : ORIEL_OK;
 }
 
+/* The window and what is copied there or from there, both right. */
+static oriel_status find(const xla_frame *frame, const char *what, const xla_buffer *data,
+                         int itself, size_t *bytes_p)
+{
+    if (data == NULL || frame->args.size < 1 || frame->rets.size != 1)
+        return oriel_fail(ORIEL_ERR_INVALID, "%s: the call has %lld operands and %lld results",
+                          what, (long long)frame->args.size, (long long)frame->rets.size);
+    return check(frame, what, data, itself, bytes_p);
+}
+
 static oriel_status store(const xla_frame *frame)
 {
-    const xla_buffer *window;
-    const xla_buffer *value;
+    const xla_buffer *value = frame->args.size > 1 ? frame->args.items[1] : NULL;
     size_t bytes;
-    oriel_status st;
+    oriel_status st = find(frame, "oriel.store", value, 1, &bytes);
 
-    if (frame->args.size < 2 || frame->rets.size != 1)
-        return oriel_fail(ORIEL_ERR_INVALID, "oriel.store: the call has %lld operands",
-                          (long long)frame->args.size);
-    window = frame->args.items[0];
-    value = frame->args.items[1];
-    st = check(frame, "oriel.store", value, 1, &bytes);
-    if (st == ORIEL_OK)
-        memmove(window->data, value->data, bytes);
-    return st == ORIEL_OK ? oriel_xla_ticket(frame) : st;
+    if (st != ORIEL_OK)
+        return st;
+    memmove(((const xla_buffer *)frame->args.items[0])->data, value->data, bytes);
+    return oriel_xla_ticket(frame);
 }
 
 static oriel_status load(const xla_frame *frame)
 {
-    const xla_buffer *window;
-    const xla_buffer *value;
+    const xla_buffer *value = frame->rets.size > 0 ? frame->rets.items[0] : NULL;
     size_t bytes;
-    oriel_status st;
-
-    if (frame->args.size < 1 || frame->rets.size != 1)
-        return oriel_fail(ORIEL_ERR_INVALID, "oriel.load: the call has %lld operands",
-                          (long long)frame->args.size);
-    window = frame->args.items[0];
-    value = frame->rets.items[0];
     /* What comes after nothing may as well be a copy that XLA has made. */
-    st = check(frame, "oriel.load", value, frame->args.size > 1, &bytes);
+    oriel_status st = find(frame, "oriel.load", value, frame->args.size > 1, &bytes);
+
     if (st == ORIEL_OK)
-        memcpy(value->data, window->data, bytes);
+        memcpy(value->data, ((const xla_buffer *)frame->args.items[0])->data, bytes);
     return st;
 }
 

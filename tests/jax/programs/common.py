@@ -1,9 +1,11 @@
 """What the programs share."""
 
 import json
+import traceback
 
 import jax
 import numpy as np
+import oriel
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
@@ -11,6 +13,28 @@ from jax.sharding import PartitionSpec as P
 def report(**values):
     """One line for the test that started this program."""
     print("REPORT " + json.dumps(values), flush=True)
+
+
+def refused(call, *words, kind=ValueError):
+    """It raises, in these words."""
+    try:
+        call()
+    except kind as error:
+        assert all(word in str(error) for word in words), error
+        return
+    raise AssertionError(f"accepted, {words}")
+
+
+def run_cases(cases, names):
+    """Functions by name; each reports how it ended. Of an error of oriel's the sentence."""
+    for name in names:
+        try:
+            cases[name]()
+            report(case=name, ok=True)
+        except oriel.OrielError as error:
+            report(case=name, ok=False, text=str(error))
+        except Exception:
+            report(case=name, ok=False, text=traceback.format_exc())
 
 
 def make_mesh(shape, names, order=None):

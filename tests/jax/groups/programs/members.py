@@ -3,7 +3,6 @@ processes, of which rank 1 is no member of GROUP."""
 
 import os
 import sys
-import traceback
 
 import adjoint
 import cases
@@ -11,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import oriel
-from common import report
+from common import refused, run_cases
 from kernels import several
 from oriel import _calls
 from oriel._collectives import rooted as _rooted
@@ -301,15 +300,6 @@ def needed(operation, arguments):
 # ---- what is refused -------------------------------------------------------------------------
 
 
-def refused(call, *words):
-    try:
-        call()
-    except ValueError as error:
-        assert all(word in str(error) for word in words), error
-        return
-    raise AssertionError(f"accepted, {words}")
-
-
 def outside():
     """A rank that is no member is told so, and the others are not disturbed."""
     x = jnp.ones(2)
@@ -334,12 +324,7 @@ def shrunk():
 def main():
     jax.config.update("jax_enable_x64", True)
     oriel.init(distributed=False)
-    for name in sys.argv[1:]:
-        try:
-            globals()[name]()
-            report(case=name, ok=True)
-        except Exception:
-            report(case=name, ok=False, text=traceback.format_exc())
+    run_cases(globals(), sys.argv[1:])
     oriel.finalize()
 
 

@@ -4,13 +4,12 @@ import os
 import signal
 import sys
 import time
-import traceback
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import oriel
-from common import make_mesh, report
+from common import make_mesh, refused, report, run_cases
 from jax.sharding import PartitionSpec as P
 
 SHAPE = (5, 3)
@@ -22,15 +21,6 @@ def equal(got, wanted):
 
 def meet(group=None):
     jax.block_until_ready(oriel.all_reduce(jnp.ones(1), group=group, tag=f"meet {group}"))
-
-
-def refused(call, *words, kind=ValueError):
-    try:
-        call()
-    except kind as error:
-        assert all(word in str(error) for word in words), error
-        return
-    raise AssertionError(f"accepted, {words}")
 
 
 def value(rank):
@@ -161,13 +151,7 @@ def killed():
 
 def main():
     oriel.init(distributed="larger_mesh" in sys.argv)
-    for name in sys.argv[1:]:
-        try:
-            globals()[name]()
-            report(case=name, ok=True)
-        except Exception as error:
-            text = traceback.format_exc() if not isinstance(error, oriel.OrielError) else str(error)
-            report(case=name, ok=False, text=text)
+    run_cases(globals(), sys.argv[1:])
     oriel.finalize()
 
 

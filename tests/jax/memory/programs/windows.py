@@ -3,14 +3,13 @@
 import gc
 import os
 import sys
-import traceback
 import weakref
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import oriel
-from common import local_parts, make_mesh, report, sharded, spread
+from common import local_parts, make_mesh, refused, run_cases, sharded, spread
 from jax import lax
 from jax.sharding import PartitionSpec as P
 from kernels import several
@@ -55,15 +54,6 @@ def each(array, wanted):
     first = oriel.rank()
     for i, part in enumerate(local_parts(array)):
         equal(part, wanted[first + i])
-
-
-def refused(call, *words, kind=ValueError):
-    try:
-        call()
-    except kind as error:
-        assert all(word in str(error) for word in words), error
-        return
-    raise AssertionError(f"accepted, {words}")
 
 
 def ranks():
@@ -497,12 +487,7 @@ def renewed():
 def main():
     jax.config.update("jax_enable_x64", True)
     oriel.init()
-    for name in sys.argv[1:]:
-        try:
-            globals()[name]()
-            report(case=name, ok=True)
-        except Exception:
-            report(case=name, ok=False, text=traceback.format_exc())
+    run_cases(globals(), sys.argv[1:])
     oriel.finalize()
 
 
