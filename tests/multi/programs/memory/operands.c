@@ -1,4 +1,4 @@
-/* labels: tsan valgrind-soak */
+/* labels: valgrind-soak */
 /* processes: 3 */
 /* Every operation between processes with operands that lie in windows, of all ranks, of some or of
  * none: operands [local ranks] [random calls] [how], with how of plain, freed or past (rank 0's is
