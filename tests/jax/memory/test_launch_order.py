@@ -12,14 +12,14 @@ from foreign import Gate
 
 @pytest.fixture(params=[1, 4])
 def gate(request, memory_library):
-    gate = Gate(memory_library, request.param)
-    gate.open()
-    gate.launch(gate.spread(np.ones(8))).block_until_ready()
-    gate.close()
-    return gate
+    with Gate(memory_library, request.param) as gate:
+        gate.open()
+        gate.launch(gate.spread(np.ones(8))).block_until_ready()
+        gate.close()
+        yield gate
 
 
-@pytest.mark.parametrize("turn", range(5))
+@pytest.mark.parametrize("turn", range(2))
 def test_a_later_program_on_the_same_devices_waits_for_an_earlier_one(gate, turn):
     """Launched by the same thread: one device after one, several after several."""
     later = gate.spread(np.ones(8))
@@ -37,22 +37,22 @@ def test_a_later_program_on_the_same_devices_waits_for_an_earlier_one(gate, turn
 
 
 def test_one_on_one_device_does_not_wait_for_one_on_several(memory_library):
-    gate = Gate(memory_library, 4)
-    earlier = gate.launch(gate.spread(np.ones(8)))
-    jax.jit(lambda v: v + 1)(jax.device_put(np.ones(2), jax.devices()[0])).block_until_ready()
-    assert gate.passed() == [0] * 4
-    gate.open()
-    earlier.block_until_ready()
+    with Gate(memory_library, 4) as gate:
+        earlier = gate.launch(gate.spread(np.ones(8)))
+        jax.jit(lambda v: v + 1)(jax.device_put(np.ones(2), jax.devices()[0])).block_until_ready()
+        assert gate.passed() == [0] * 4
+        gate.open()
+        earlier.block_until_ready()
 
 
 def test_one_of_another_thread_does_not_wait(memory_library):
-    gate = Gate(memory_library)
-    earlier = gate.launch(gate.spread(np.ones(8)))
-    x = jax.device_put(np.ones(2), jax.devices()[0])
-    plus_one = jax.jit(lambda v: v + 1)
-    thread = threading.Thread(target=lambda: plus_one(x).block_until_ready())
-    thread.start()
-    thread.join()
-    assert gate.passed() == [0]
-    gate.open()
-    earlier.block_until_ready()
+    with Gate(memory_library) as gate:
+        earlier = gate.launch(gate.spread(np.ones(8)))
+        x = jax.device_put(np.ones(2), jax.devices()[0])
+        plus_one = jax.jit(lambda v: v + 1)
+        thread = threading.Thread(target=lambda: plus_one(x).block_until_ready())
+        thread.start()
+        thread.join()
+        assert gate.passed() == [0]
+        gate.open()
+        earlier.block_until_ready()

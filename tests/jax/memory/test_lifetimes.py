@@ -54,40 +54,40 @@ def test_it_is_let_go_when_jax_is_called_next():
 
 
 def test_a_running_program_keeps_it(memory_library):
-    gate = Gate(memory_library)
-    x, _, owner = lend(jax.devices()[0], (4096,))
-    gate.open()
-    expected = np.asarray(gate.launch(x))  # compiled
-    gate.close()
-    result = gate.launch(x)
-    del x
-    assert not is_gone(owner) and not result.is_ready()
-    gate.open()
-    np.testing.assert_array_equal(result, expected)
-    assert goes(owner)
+    with Gate(memory_library) as gate:
+        x, _, owner = lend(jax.devices()[0], (4096,))
+        gate.open()
+        expected = np.asarray(gate.launch(x))  # compiled
+        gate.close()
+        result = gate.launch(x)
+        del x
+        assert not is_gone(owner) and not result.is_ready()
+        gate.open()
+        np.testing.assert_array_equal(result, expected)
+        assert goes(owner)
 
 
 def test_a_program_keeps_it_past_its_results(memory_library):
-    gate = Gate(memory_library)
-    x, _, owner = lend(jax.devices()[0], (4096,))
-    gate.launch(x)
-    del x
-    assert not is_gone(owner) and gate.passed() == [0]
-    gate.open()
-    gate.launch(jnp.zeros(8)).block_until_ready()
-    assert gate.passed() == [2] and goes(owner)
+    with Gate(memory_library) as gate:
+        x, _, owner = lend(jax.devices()[0], (4096,))
+        gate.launch(x)
+        del x
+        assert not is_gone(owner) and gate.passed() == [0]
+        gate.open()
+        gate.launch(jnp.zeros(8)).block_until_ready()
+        assert gate.passed() == [2] and goes(owner)
 
 
 def test_a_donated_array_keeps_it_as_long_as_the_program_reads_it(memory_library):
-    gate = Gate(memory_library)
-    x, memory, owner = lend(jax.devices()[0], (4096,))
-    before = memory.copy()
-    result = jax.jit(gate.launch, donate_argnums=0)(x)
-    assert x.is_deleted() and not is_gone(owner)
-    gate.open()
-    np.testing.assert_array_equal(result, before)
-    np.testing.assert_array_equal(memory, before)
-    assert goes(owner)
+    with Gate(memory_library) as gate:
+        x, memory, owner = lend(jax.devices()[0], (4096,))
+        before = memory.copy()
+        result = jax.jit(gate.launch, donate_argnums=0)(x)
+        assert x.is_deleted() and not is_gone(owner)
+        gate.open()
+        np.testing.assert_array_equal(result, before)
+        np.testing.assert_array_equal(memory, before)
+        assert goes(owner)
 
 
 def test_an_array_of_parts_keeps_them():
@@ -144,16 +144,16 @@ def take(owner):
 
 
 def test_the_door_for_gpus(memory_library):
-    gate = Gate(memory_library)
-    owner = Owner((4096,))
-    known = weakref.ref(owner)
-    x = take(owner)
-    result = gate.launch(x)
-    del x, owner
-    assert not is_gone(known)
-    gate.open()
-    assert result[1] == 1
-    assert goes(known) and not _dlpack._lent
+    with Gate(memory_library) as gate:
+        owner = Owner((4096,))
+        known = weakref.ref(owner)
+        x = take(owner)
+        result = gate.launch(x)
+        del x, owner
+        assert not is_gone(known)
+        gate.open()
+        assert result[1] == 1
+        assert goes(known) and not _dlpack._lent
 
 
 def test_a_capsule_that_nobody_takes():
