@@ -1,9 +1,9 @@
 /* What it saves that an operand lies in a window: each operation with an operand from malloc and
  * with one in a window, by turns, results from malloc, all touched before.
  *
- *   cc -O2 -Iinclude bench/windows_bench.c -Lbuild/normal -loriel -o windows_bench
- *   oriel run -n 2 -- ./windows_bench [operation [rounds [bytes ...]]]   default: all_reduce 21
- *                                                                        1048576 16777216
+ *   cc -O2 -Iinclude bench/operands_in_windows_bench.c -Lbuild/normal -loriel -o
+ * operands_in_windows_bench oriel run -n 2 -- ./operands_in_windows_bench [operation [rounds [bytes
+ * ...]]]   default: all_reduce 21 1048576 16777216
  *
  * A figure is the median over the rounds of the slowest rank's time, and the ratio the median of
  * the rounds' ratios, with its quartiles. */

@@ -1,7 +1,7 @@
 /* What making a window costs beyond a meeting of the same processes, and whether it costs more
  * where there are many already:
  *
- *     cc -O2 -Iinclude bench/window_bench.c -Lbuild/normal -loriel -Wl,-rpath,build/normal
+ *     cc -O2 -Iinclude bench/making_windows_bench.c -Lbuild/normal -loriel -Wl,-rpath,build/normal
  *     oriel run -n 64 -- ./a.out [rounds] [bytes] [windows]     default: 21 67108864 10000
  *
  * The time of a round is that of the slowest process, and reported is the median of the rounds. */
@@ -18,7 +18,7 @@ static void must(oriel_status st)
 {
     if (st == ORIEL_OK)
         return;
-    fprintf(stderr, "window_bench: %s\n", oriel_last_error());
+    fprintf(stderr, "making_windows_bench: %s\n", oriel_last_error());
     exit(1);
 }
 
@@ -123,7 +123,8 @@ int main(int argc, char **argv)
     oriel_comm *comm = NULL;
 
     if (rounds < 1 || rounds > MOST || count < 0 || count > MOST) {
-        fprintf(stderr, "window_bench [rounds] [bytes] [windows], at most %d of each\n", MOST);
+        fprintf(stderr, "making_windows_bench [rounds] [bytes] [windows], at most %d of each\n",
+                MOST);
         return 2;
     }
     must(oriel_comm_create(&params, &comm));
