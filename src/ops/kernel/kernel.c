@@ -238,6 +238,23 @@ static uint64_t *places_of(char *area, int n)
     return (uint64_t *)(void *)(area + lines(ORIEL_BOARD_BYTES(n)));
 }
 
+/* A kernel knows its buffers by their addresses, and others read an operand while its result is
+ * written. So of what is there twice, or in place, the first alone is used where it lies. */
+static void keep_apart(oriel_kernel_call *call)
+{
+    for (int i = 0; i < call->num_buffers; i++) {
+        kernel_buffer *later = &call->buffers[i];
+
+        for (int k = 0; k < i && later->in_window; k++) {
+            const kernel_buffer *first = &call->buffers[k];
+
+            if (first->in_window && first->at < later->at + oriel_kernel_bytes(later) &&
+                later->at < first->at + oriel_kernel_bytes(first))
+                later->in_window = 0;
+        }
+    }
+}
+
 /* What is in a window is used there. */
 static oriel_status find_windows(oriel_request *request)
 {
@@ -254,6 +271,7 @@ static oriel_status find_windows(oriel_request *request)
                 st, "%s %d of kernel %s", i < call->num_operands ? "operand" : "result",
                 i < call->num_operands ? i : i - call->num_operands, call->kernel->name);
     }
+    keep_apart(call);
     return ORIEL_OK;
 }
 

@@ -91,6 +91,21 @@ static void borrow(oriel_comm *comm, int rank, void *arg)
         CHECK(y[i] == (float)(n * i + n * (n - 1) / 2), "element %d is %g", i, (double)y[i]);
 }
 
+/* The result is the operand: nobody reads what has been written already. */
+static void in_place(oriel_comm *comm, int rank, void *arg)
+{
+    const struct job *job = arg;
+    int n = oriel_comm_size(comm);
+    float *x = part_of(job->x, rank);
+    kernel_buffer buffers[] = {{.data = x, .count = COUNT, .dtype = ORIEL_F32},
+                               {.data = x, .count = COUNT, .dtype = ORIEL_F32}};
+
+    CHECK_OK(launch_kernel(&job->how, rank, job->kernel, buffers, 1, 1, NULL, 0));
+    for (int i = 0; i < COUNT; i++)
+        CHECK(x[i] == (float)(n * i + n * (n - 1) / 2), "in place, element %d is %g", i,
+              (double)x[i]);
+}
+
 static void fill(oriel_comm *comm, int rank, void *arg)
 {
     const struct job *job = arg;
@@ -139,6 +154,8 @@ int main(int argc, char **argv)
     ranks_run(comm, fill, &job);
     CHECK_OK(oriel_comm_barrier(comm));
     ranks_run(comm, borrow, &job);
+    job.how.count++;
+    ranks_run(comm, in_place, &job);
     job.how.count++;
     job.wrong = part_of(job.x, 0) + 1;
     job.says = "has 12000 bytes, of which window 1 holds 11996";
