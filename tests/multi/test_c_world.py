@@ -59,7 +59,7 @@ def test_operands_in_windows(processes, local_ranks, direct):
 
 @pytest.mark.parametrize("options", [{"chunk": "1K", "staging": "256K"}, {"one_core": True}])
 def test_operands_in_windows_by_small_steps(options):
-    job.check(3, "operands", 1, OPERANDS // 4, direct=0, **options)
+    job.check(3, "operands", 1, OPERANDS // 10, direct=0, **options)
 
 
 @pytest.mark.parametrize("how", ["freed", "past"])
