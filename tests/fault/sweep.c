@@ -162,6 +162,19 @@ static void use_group(oriel_comm *comm)
     oriel_group_destroy(group);
 }
 
+/* The victim must wait for the others, and sleep: as long as it may take to come that far. */
+static void pause_for_others(void)
+{
+    FILE *file = fopen("/proc/loadavg", "r");
+    int load = 0;
+
+    if (file != NULL && fscanf(file, "%d", &load) != 1)
+        load = 0;
+    if (file != NULL)
+        fclose(file);
+    poll(NULL, 0, 20 + 40 * load);
+}
+
 static oriel_status sweep_use(const struct sweep *sweep, long n)
 {
     oriel_window *first = NULL;
@@ -174,7 +187,7 @@ static oriel_status sweep_use(const struct sweep *sweep, long n)
     CHECK_OK(made);
     arm(sweep, n);
     if (strcmp(sweep->phase, "sleep") == 0 && oriel_comm_process(comm) != sweep->victim)
-        poll(NULL, 0, 20); /* the victim must wait for the others */
+        pause_for_others();
     use_group(comm);
     st = oriel_window_create(oriel_comm_world(comm), 5000, &first);
     if (st != ORIEL_OK) {

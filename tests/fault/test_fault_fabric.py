@@ -32,7 +32,6 @@ def run(fault, *arguments, processes=3, **options):
         ("probe:1=fail@0", "create"),
         ("probe:1=fail@1", "create"),
         ("segment_create:1=fail", "create"),
-        ("segment_create:2=fail@0", "window"),
         ("port_create:1=fail", "create"),
         ("segment_fetch:1=fail@2", "create"),
         ("segment_fetch:2=fail@1", "window"),
@@ -48,6 +47,18 @@ def test_fail(fault, step):
     for p, (where, status, seconds, sentence) in enumerate(ends):
         assert (where, status) == (step, "SYSTEM"), f"process {p}: {text}"
         assert f"call {call} of {slot} failed, as ORIEL_FAULT asks" in sentence, text
+        assert seconds < 20, text
+
+
+def test_lead_makes_no_arena():
+    """It fails in the lead's own call, or in what a peer that comes before that asks for."""
+    fault = "segment_create:2=fail@0"
+    ends, text = run(fault)
+    assert all(end[:2] == ends[0][:2] for end in ends), text
+    for where, status, seconds, sentence in ends:
+        assert where == "window" and status in ("SYSTEM", "PEER"), text
+        own = "call 2 of segment_create failed, as ORIEL_FAULT asks" in sentence
+        assert own if status == "SYSTEM" else f'ORIEL_FAULT="{fault}"' in sentence, text
         assert seconds < 20, text
 
 

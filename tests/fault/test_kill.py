@@ -192,7 +192,10 @@ STOPPED = [(0, "all_reduce"), *((1, operation) for operation in job.OPERATIONS)]
 def test_stopped(victim, operation):
     """A process that is alive and does not move is late, not dead; the others warn,
     give up at their deadline and name it; when it goes on, it is told too."""
-    processes, stores = start_survivors(3, 1, victim, operation, timeout_ms=1000, warn_after=0.2)
+    patience = round(1000 * job.slowness())  # one that gets no core has no time to warn
+    processes, stores = start_survivors(
+        3, 1, victim, operation, timeout_ms=patience, warn_after=0.2
+    )
     try:
         for process in processes:
             process.wait_for_line("ready")
@@ -206,8 +209,8 @@ def test_stopped(victim, operation):
         warned = [
             f"waits for rank {victim} (process {victim})" in process.text() for _, process in others
         ]
-        # A permutation may have one wait for the other, who waits for the stopped one.
-        assert any(warned) if operation == "permute" else all(warned)
+        # One may wait for the other, who waits for the stopped one.
+        assert any(warned), [process.text() for _, process in others]
         processes[victim].child.send_signal(signal.SIGCONT)
         for p, process in others:
             check_survivor(
@@ -218,7 +221,7 @@ def test_stopped(victim, operation):
                 since,
                 "ORIEL_ERR_TIMEOUT",
                 [f"rank {victim} (process {victim})", f"{operation} #"],
-                within=10,
+                within=10 + patience / 100,
             )
         code, text = processes[victim].wait()
         assert code == 0 and failures(text) and "clean" in text.splitlines(), text
