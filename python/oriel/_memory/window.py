@@ -190,10 +190,9 @@ class _Memory:
 class _Hold:
     """What an array keeps: there for as long as the array, and what runs with it, needs memory."""
 
-    __slots__ = ("memory", "__weakref__")
-
     def __init__(self, memory):
         self.memory = memory
+        self.array = lambda: None  # a weak reference to what programs were given
 
 
 def _collect():
@@ -203,8 +202,9 @@ def _collect():
 
 def _finish_programs(devices):
     """Those that this thread has called: a device runs them one after the other."""
-    for device in devices:
-        jax.block_until_ready(jnp.add(jax.device_put(np.int32(0), device), 1))
+    with jax.ensure_compile_time_eval():
+        for device in devices:
+            jax.block_until_ready(jnp.add(jax.device_put(np.int32(0), device), 1))
 
 
 def _devices(world):
@@ -253,7 +253,7 @@ class Window(Handle):
         self._memory = memory  # None: it is freed, or what a program has
         self._traced = operand  # what a program has
         self._given = None  # the array that programs are given
-        self._holds = []  # of such arrays
+        self._holds = weakref.WeakSet()  # of all such arrays
 
     # ---- inside a program -----------------------------------------------------------
 
@@ -273,31 +273,37 @@ class Window(Handle):
                 "of the jitted function"
             )
         memory = self._living("an operand")
-        if self._given is None or self._given.is_deleted():
+        given = self._given
+        if given is None or given.is_deleted():
             hold = _Hold(memory)
-            self._holds.append(weakref.ref(hold))
-            self._given = memory.array(hold)
-        return self._given
+            self._holds.add(hold)
+            self._given = given = memory.array(hold)
+            hold.array = weakref.ref(given)
+        return given
 
     def _settled(self, what):
         """The memory, once no program that was given it runs any more."""
         memory = self._living(what)
-        given = weakref.ref(self if self._given is None else self._given)
         self._given = None
         begun, patience = time.monotonic(), float(_lib.option("ORIEL_TIMEOUT"))
-        while self._holds:
-            _collect()
-            self._holds = [hold for hold in self._holds if hold() is not None]
-            if given() is not None and given() is not self:  # somebody else has it, too
-                _finish_programs(memory.parts.values())
-                break
+        while self._is_used():
             if time.monotonic() - begun > patience:
                 raise _lib.OrielError(
-                    f"{self!r}: programs that use it run for {patience:g} s", _lib.Status.TIMEOUT
+                    f"{self!r}: programs that use it run for {patience:g} s, or an array that "
+                    "shares what they were given is there",
+                    _lib.Status.TIMEOUT,
                 )
-            if self._holds:
-                time.sleep(_LOOK)
+            time.sleep(_LOOK)
+        if self._holds:
+            _finish_programs(memory.parts.values())
         return memory
+
+    def _is_used(self):
+        """By a program, though nobody has the array any more that it was given. Where somebody has,
+        that is not known."""
+        if self._holds:
+            _collect()
+        return any(hold.array() is None for hold in list(self._holds))
 
     # ---- outside --------------------------------------------------------------------
 
@@ -350,7 +356,8 @@ class Window(Handle):
         nothing is copied: what it has is defined between two barriers that both have passed."""
         memory = self._settled("peer")
         owner, own = self._peer(memory, rank, device)
-        return memory.on_device(owner, memory.parts[own])
+        with jax.ensure_compile_time_eval():
+            return memory.on_device(owner, memory.parts[own])
 
     def free(self):
         """Lets go of it. Local, in any order, more than once; arrays over it stay good. The memory
@@ -414,6 +421,9 @@ class Window(Handle):
         else:
             state = "freed" if self._memory is None else f"number {self._memory.number}"
         return f"<oriel.Window {self.dtype.name}[{shape}], {state}>"
+
+    def __array__(self, *_, **__):
+        raise TypeError(f"{self!r} is no array: take its array, read() it or oriel.load() it")
 
     def __reduce__(self):
         raise TypeError(f"{self!r} is memory of this world, and cannot be copied or pickled")

@@ -31,6 +31,13 @@ JOBS = {
     (2, 1): ["looks", "results", "kernels", "loops", "outstanding", "lives", "renewed"],
     (4, 1): ["looks", "operands", "kernels", "many", "renewed"],
 }
+ALIASES = [
+    "kept",
+    "orders_of_devices",
+    "cached",
+    "dropped",
+    "threads",
+]
 GROUPS = ["world", "groups", "crossing", "larger_mesh", "refusals"]
 
 pytestmark = pytest.mark.timeout(300)
@@ -76,6 +83,16 @@ def jobs():
 )
 def test_windows(jobs, job, case):
     check(jobs(*job), case, job[0])
+
+
+@pytest.fixture(scope="module")
+def aliased():
+    return run("aliases.py", *ALIASES, processes=2, devices=2)
+
+
+@pytest.mark.parametrize("case", ALIASES)
+def test_aliases(aliased, case):
+    check(aliased, case, 2)
 
 
 @pytest.fixture(scope="module")

@@ -2,63 +2,30 @@
 
 import gc
 import os
-import sys
 import weakref
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import oriel
-from common import local_parts, make_mesh, refused, run_cases, sharded, spread
+from common import local_parts, refused, sharded
 from jax import lax
 from jax.sharding import PartitionSpec as P
 from kernels import several
-
-SHAPE = (6, 4)
-
-
-def mesh():
-    return make_mesh((oriel.size(),), ("x",))
-
-
-def value(rank, shape=SHAPE, dtype=np.float32):
-    return (np.arange(np.prod(shape)).reshape(shape) % 7 + 10 * rank).astype(dtype)
-
-
-def filled(shape=SHAPE, dtype=np.float32, over=None):
-    """A window whose parts have the value of their rank."""
-    window = oriel.window(shape, dtype, over or mesh(), "x")
-    window.write(np.concatenate([value(rank, shape, dtype) for rank in range(oriel.size())]))
-    return window
-
-
-def values(shape=SHAPE, dtype=np.float32):
-    return [value(rank, shape, dtype) for rank in range(oriel.size())]
-
-
-def plain(shape=SHAPE, dtype=np.float32):
-    return spread(mesh(), np.concatenate(values(shape, dtype)), P("x"))
-
-
-def meet():
-    """A barrier of all processes."""
-    jax.block_until_ready(sharded(mesh(), lambda v: oriel.all_reduce(v, "x"))(plain()))
-
-
-def equal(got, wanted):
-    np.testing.assert_array_equal(np.asarray(got), wanted)
-
-
-def each(array, wanted):
-    """The parts of this process, each as `wanted` has it by rank."""
-    first = oriel.rank()
-    for i, part in enumerate(local_parts(array)):
-        equal(part, wanted[first + i])
-
-
-def ranks():
-    return range(oriel.rank(), oriel.rank() + oriel.local_size())
-
+from over_mesh import (
+    SHAPE,
+    each,
+    equal,
+    filled,
+    main,
+    meet,
+    mesh,
+    over,
+    plain,
+    ranks,
+    value,
+    values,
+)
 
 # ---- outside of programs ------------------------------------------------------------------
 
@@ -80,8 +47,6 @@ def looks():
     inside = oriel.is_symmetric(w.peer(oriel.size() - 1))
     assert inside[0].number == w.number and inside[1] == 0, inside
     assert oriel.is_symmetric(jnp.ones(3)) is None
-    assert oriel.register(w.array.addressable_shards[0].data) == "window"
-    assert oriel.register(jnp.ones(3)) == "read"
     meet()
     w.write(w.array * 2)
     each(w.array, [2 * v for v in values()])
@@ -165,10 +130,6 @@ def operations():
         "reduce": lambda v, **k: oriel.reduce(v, "x", root=n - 1, **k),
         "scan": lambda v, **k: oriel.scan(v, "x", **k),
     }
-
-
-def over(function, inputs, outputs=P("x")):
-    return sharded(mesh(), function, inputs, outputs, check_vma=False)
 
 
 def shapes():
@@ -484,11 +445,4 @@ def renewed():
     equal(new.read(), value(rank))
 
 
-def main():
-    jax.config.update("jax_enable_x64", True)
-    oriel.init()
-    run_cases(globals(), sys.argv[1:])
-    oriel.finalize()
-
-
-main()
+main(globals())
