@@ -60,19 +60,46 @@ static oriel_status check(const oriel_group *group, int rank, const oriel_op *op
     return oriel_fail(st, "%s on rank %d: %s", kind, rank, text);
 }
 
-/* The windows that the results go to, and the ticket that stands for these. */
-static oriel_status check_into(const xla_frame *frame, const xla_frame *data,
-                               const oriel_site *site, int rank)
+/* Operands and results that must lie in windows do, and not in an array that XLA made of one. */
+static oriel_status check_windows(const xla_frame *data, const oriel_site *site, int rank)
 {
+    const char *what = oriel_kind_name(site->op.kind);
     oriel_status st = ORIEL_OK;
 
+    for (int64_t i = 0; i < data->args.size && site->read >> i != 0 && st == ORIEL_OK; i++) {
+        const xla_buffer *window = data->args.items[i];
+
+        if (site->read >> i & 1)
+            st = oriel_ffi_in_window(rank, window->data, oriel_xla_bytes(window), what);
+    }
     for (int64_t i = 0; site->into > 0 && i < data->rets.size && st == ORIEL_OK; i++) {
         const xla_buffer *window = data->rets.items[i];
 
-        st = oriel_ffi_in_window(rank, window->data, oriel_xla_bytes(window),
-                                 oriel_kind_name(site->op.kind));
+        st = oriel_ffi_in_window(rank, window->data, oriel_xla_bytes(window), what);
     }
-    return st == ORIEL_OK && site->into > 0 ? oriel_xla_ticket(frame) : st;
+    return st;
+}
+
+/* A kernel may read an operand when it has written results: it is given none that lies where a
+ * result goes. */
+static oriel_status check_apart(const xla_frame *data, const oriel_site *site, int rank)
+{
+    if (site->into == 0 || site->op.kind != ORIEL_KIND_KERNEL)
+        return ORIEL_OK;
+    for (int64_t i = 0; i < data->args.size; i++) {
+        const xla_buffer *operand = data->args.items[i];
+
+        for (int64_t j = 0; j < data->rets.size; j++) {
+            const xla_buffer *window = data->rets.items[j];
+
+            if (operand->data == window->data)
+                return oriel_fail(ORIEL_ERR_INVALID,
+                                  "kernel %s on rank %d: operand %d is the window that a result "
+                                  "goes to (into=), given to the program twice: give it once",
+                                  site->kernel->name, rank, (int)i);
+        }
+    }
+    return ORIEL_OK;
 }
 
 /* Reads and checks the call of a frame. The caller destroys `op->kernel` and releases the arrays,
@@ -83,9 +110,13 @@ static oriel_status read_call(const xla_frame *frame, const oriel_site *site,
 {
     const xla_frame data = oriel_xla_data(frame, site);
     oriel_group *group = member->group;
-    oriel_status st = check_into(frame, &data, site, member->rank);
+    oriel_status st = check_windows(&data, site, member->rank);
 
     *op = site->op;
+    if (st == ORIEL_OK)
+        st = check_apart(&data, site, member->rank);
+    if (st == ORIEL_OK && site->into > 0)
+        st = oriel_xla_ticket(frame);
     if (st != ORIEL_OK)
         return st;
     if (op->kind == ORIEL_KIND_KERNEL)

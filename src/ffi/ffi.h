@@ -23,17 +23,21 @@
  *   root        position in each group, of broadcast, gather, scatter and reduce; 0 if absent
  *   after       so many operands, the last ones, only order the call; 0 if absent
  *   into        so many operands before these are windows, to which the results go: the call has
- * one result instead, one i32 that says nothing; CPUs alone; 0 if absent pairs       i64 array,
- * (source, destination) positions in each group one after the other; none if absent kernel
- * oriel_kernel: what it was registered as places      i64 array, where the ranks of `groups` are in
- * the program's list of devices, -1 as there: the call may borrow XLA's communicator; none if
- * absent communicates  1: and uses it itself, not for its buffers alone; 0 if absent values i64
- * array, the attributes of a kernel: integers, the bits of doubles, and for strings the byte in
- * this array where they begin said        i64 array, the same in words for errors, eight letters in
- * each; none if absent Operands and results have one dtype and are those of the public functions:
- * where these have a block for each member, so does the first dimension. On CPUs all_reduce,
- * all_gather, reduce_scatter and broadcast take any number of operands, each with a result: a
- * list. But
+ *               one result instead, one i32 that says nothing; CPUs alone; 0 if absent
+ *   read        a bit for each of the first operands, which has to lie in a window: the call comes
+ *               after something that wrote it; 0 if absent
+ *   pairs       i64 array, (source, destination) positions in each group one after the other;
+ *               none if absent
+ *   kernel      oriel_kernel: what it was registered as
+ *   places      i64 array, where the ranks of `groups` are in the program's list of devices, -1
+ *               as there: the call may borrow XLA's communicator; none if absent
+ *   communicates  1: and uses it itself, not for its buffers alone; 0 if absent
+ *   values      i64 array, the attributes of a kernel: integers, the bits of doubles, and for
+ *               strings the byte in this array where they begin
+ *   said        i64 array, the same in words for errors, eight letters in each; none if absent
+ * Operands and results have one dtype and are those of the public functions: where these have a
+ * block for each member, so does the first dimension. On CPUs all_reduce, all_gather,
+ * reduce_scatter and broadcast take any number of operands, each with a result: a list. But
  *   kernel             takes any number of operands and results of any dtype
  *   barrier            takes any number of operands of any dtype, each with a result
  *                      that is the same buffer

@@ -115,13 +115,13 @@ oriel_status oriel_xla_attrs(const xla_frame *frame, site_attrs *attrs_p)
 {
     static const char *const names[] = {"kind",         "world",  "group_size", "name",   "module",
                                         "program",      "reduce", "root",       "kernel", "via",
-                                        "communicates", "after",  "into"};
+                                        "communicates", "after",  "into",       "read"};
     enum { REQUIRED = 3 };
     int64_t *fields[] = {&attrs_p->kind,   &attrs_p->world,        &attrs_p->group_size,
                          &attrs_p->name,   &attrs_p->module,       &attrs_p->program,
                          &attrs_p->reduce, &attrs_p->root,         &attrs_p->kernel,
                          &attrs_p->via,    &attrs_p->communicates, &attrs_p->after,
-                         &attrs_p->into};
+                         &attrs_p->into,   &attrs_p->read};
     oriel_status st = check_version(frame);
 
     memset(attrs_p, 0, sizeof *attrs_p);
@@ -253,11 +253,11 @@ xla_frame oriel_xla_data(const xla_frame *frame, const oriel_site *site)
     drop_token(&data.rets);
     data.args.size -= oriel_least(data.args.size, site->after);
     if (site->into > 0) {
-        data.args.size -= oriel_least(data.args.size, site->into);
         data.rets = data.args;
+        data.rets.size = oriel_least(data.args.size, site->into);
+        data.args.size -= data.rets.size;
         data.rets.items += data.args.size;
         data.rets.types += data.args.size;
-        data.rets.size = site->into;
     }
     if (site->half == SITE_SENT)
         data.rets.size = 0;

@@ -136,6 +136,8 @@ static oriel_status check_attrs(const site_attrs *attrs)
     if (st == ORIEL_OK)
         st = check_array("into", &attrs->into, 1, SITE_MOST_EXTRA);
     if (st == ORIEL_OK)
+        st = check_array("read", &attrs->read, 1, INT64_MAX);
+    if (st == ORIEL_OK)
         st = check_array("via", &attrs->via, 1, ORIEL_VIA_COUNT);
     if (st == ORIEL_OK)
         st = check_array("pairs", attrs->pairs, attrs->num_pairs, attrs->group_size);
@@ -161,6 +163,7 @@ static void fill(oriel_site *site, const site_attrs *attrs)
     site->module = (uint64_t)attrs->module;
     site->after = (int)attrs->after;
     site->into = (int)attrs->into;
+    site->read = (uint64_t)attrs->read;
     site->world = attrs->world;
     site->group_size = (int)attrs->group_size;
     site->num_ranks = (int)attrs->num_ranks;

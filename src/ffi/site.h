@@ -17,7 +17,7 @@ enum site_half { SITE_WHOLE, SITE_SENT, SITE_RECEIVED };
 typedef struct site_attrs {
     /* As ffi.h describes them. */
     int64_t kind, name, module, program, world, group_size, reduce, root, kernel, via, communicates,
-        after, into;
+        after, into, read;
     /* Entries of the arrays below. */
     int64_t num_ranks, num_pairs, num_values, num_places, num_said, num_told;
     const int64_t *ranks, *pairs, *values, *places; /* in XLA's memory, for the stage alone */
@@ -47,6 +47,7 @@ typedef struct oriel_site {
     int doubtful;               /* more sites of the name than lowered calls: XLA may have copied */
     int after;                  /* operands that only order the call: the last ones */
     int into;                   /* operands before these that are windows, to which results go */
+    uint64_t read;              /* a bit for each of the first operands: it must lie in a window */
     int64_t world;              /* ranks of the comm that the program was lowered for */
     oriel_op op;                /* without buffers */
     const oriel_kernel *kernel; /* what a kernel's call runs ... */

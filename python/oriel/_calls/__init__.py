@@ -440,12 +440,11 @@ def _seal(module):
             told = f"{call.name}{called}\n{module_name} calls over {over} {call.words()}"
             _write(call, _number("ranks", call.ranks, *tag), _number(call.shape()), told)
     _check_tags([call for call in calls if call.ranks and call.tag])
-    _windows.fuse(module)
-    _windows.check_order(module)
+    windows = _windows.Order(module).check(_windows.fuse(module))
     # On GPUs calls are as XLA puts them on its stream, unless some are known by their order alone.
     if all(call.platform == "cpu" for call in calls) or any(call.sequence for call in calls):
         meets = any(call.sequence and call.target == "oriel_permute" for call in calls)
-        _regions.order(module, ir.SymbolTable(module.operation), tags=not meets)
+        _regions.order(module, ir.SymbolTable(module.operation), not meets, windows)
     for operation in _order.calls_of(module):
         for name in _NOTES:
             del operation.attributes[name]

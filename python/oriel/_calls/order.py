@@ -11,6 +11,8 @@ Inner functions, loops and branches are entered and left by a call that hands it
 comes after another value (`oriel_after`). All this is about the arrays of one device; regions.py
 has what lies between them, where XLA still divides arrays among devices."""
 
+import math
+
 import numpy as np
 from jax.interpreters import mlir
 
@@ -49,10 +51,10 @@ def is_call(operation):
 
 class Calls:
     """`table`: the functions of the module; those that hold calls are called once. `tags`: calls
-    with a tag have an order of their own."""
+    with a tag have an order of their own. `windows`: values that nothing may copy."""
 
-    def __init__(self, table, tags=True):
-        self._table, self._tags = table, tags
+    def __init__(self, table, tags=True, windows=()):
+        self._table, self._tags, self._windows = table, tags, windows
         self._holds = {}  # names of functions
 
     def _body(self, operation):
@@ -121,14 +123,16 @@ class Calls:
 
     def _pass(self, operation, before, local):
         """Through an operation that holds calls."""
-        blocks = self.blocks(operation)
         captures = operation.name in ("stablehlo.case", "stablehlo.if")
-        enters = least(operation.operands, operation.name) if local and not captures else None
-        leaves = least(operation.results, operation.name) if local else None
+        enters = self._least(operation.operands, operation) if local and not captures else None
+        leaves = self._least(operation.results, operation) if local else None
         if enters is not None and before is not None:
             handed = hand_on(operation.operands[enters], before, ir.InsertionPoint(operation))
             operation.operands[enters] = handed
-        for block in blocks:
+        elif operation.name == "func.call" and local and before is not None:
+            enters = len(operation.operands)
+            operation = self._give(operation, before)
+        for block in self.blocks(operation):
             first = before if captures else None
             if enters is not None and before is not None:
                 first = block.arguments[enters]
@@ -139,6 +143,28 @@ class Calls:
                 end.operands[leaves] = kept
         return before if leaves is None else operation.results[leaves]
 
+    def _give(self, call, value):
+        """The call of a function that takes one operand more."""
+        function, block = self.function(call)
+        call = widen(call, [value], [], entries_of(call.attributes))
+        block.add_argument(value.type, call.location)
+        widen_type(function, "arg_attrs")
+        return call
+
+    def _least(self, values, operation):
+        """The index of the smallest array that is no window. Of a loop not the first, by which XLA
+        counts it."""
+        sizes = {}
+        for i, value in enumerate(values):
+            kind = value.type
+            if not isinstance(kind, ir.RankedTensorType) or value in self._windows:
+                continue
+            if str(kind.element_type) in _ELEMENTS and kind.has_static_shape:
+                sizes[i] = math.prod(kind.shape)
+        if operation.name == "stablehlo.while" and len(sizes) > 1:
+            sizes.pop(0, None)
+        return min(sizes, key=sizes.get, default=None)
+
 
 def blocks_of(operation):
     return [block for region in operation.regions for block in region.blocks]
@@ -148,22 +174,6 @@ def is_effect(operation):
     """Not in a part of the program that XLA divides."""
     attributes = operation.attributes
     return "has_side_effect" in attributes and ir.BoolAttr(attributes["has_side_effect"]).value
-
-
-def least(values, name):
-    """The index of the smallest array. Of a loop not the first, by which XLA counts it."""
-    sizes = {}
-    for i, value in enumerate(values):
-        kind = value.type
-        if not isinstance(kind, ir.RankedTensorType):
-            continue
-        if str(kind.element_type) in _ELEMENTS and kind.has_static_shape:
-            sizes[i] = 1
-            for length in kind.shape:
-                sizes[i] *= length
-    if name == "stablehlo.while" and len(sizes) > 1:
-        sizes.pop(0, None)
-    return min(sizes, key=sizes.get, default=None)
 
 
 def _put(operation, before):
@@ -197,6 +207,39 @@ def after(operation, before):
         old.replace_all_uses_with(new)
     operation.erase()
     return later
+
+
+def widen(operation, operands, results, attributes):
+    """The operation with more operands and results, and the same regions."""
+    wider = ir.Operation.create(
+        operation.name,
+        results=[*(value.type for value in operation.results), *results],
+        operands=[*operation.operands, *operands],
+        attributes=attributes,
+        regions=len(operation.regions),
+        loc=operation.location,
+        ip=ir.InsertionPoint(operation),
+    )
+    for old, new in zip(operation.regions, wider.regions):
+        for block in list(old.blocks):
+            block.append_to(new)
+    for old, new in zip(operation.results, wider.results):
+        old.replace_all_uses_with(new)
+    operation.erase()
+    return wider
+
+
+def widen_type(function, *attributes):
+    """What a function says of itself, once its block has one argument more, or its return one value;
+    `attributes` has one entry for each of those."""
+    block = function.regions[0].blocks[0]
+    end = block.operations[len(block.operations) - 1].operation
+    kind = ir.FunctionType.get([v.type for v in block.arguments], [v.type for v in end.operands])
+    function.attributes["function_type"] = ir.TypeAttr.get(kind)
+    for name in attributes:
+        if name in function.attributes:
+            told = [*ir.ArrayAttr(function.attributes[name]), ir.DictAttr.get({})]
+            function.attributes[name] = ir.ArrayAttr.get(told)
 
 
 def hand_on(value, before, at):

@@ -16,13 +16,13 @@ ir = mlir.ir
 _REGION = "sdy.manual_computation"
 
 
-def order(module, table, tags):
-    """Puts the calls of a module in their order; `table` and `tags` are as _order.Calls has them."""
+def order(module, *known):
+    """Puts the calls of a module in their order; what is known is as _order.Calls has it."""
     attributes = module.operation.attributes
     devices = 0
     if "mhlo.num_partitions" in attributes:
         devices = ir.IntegerAttr(attributes["mhlo.num_partitions"]).value
-    calls = _order.Calls(table, tags)
+    calls = _order.Calls(*known)
     for operation in list(module.body.operations):
         function = operation.operation
         if function.name == "func.func" and _order.text_of(function, "sym_name") == "main":
@@ -107,7 +107,7 @@ class _Words:
         attributes = _order.entries_of(region.attributes)
         for name in ("in_shardings", "out_shardings"):
             attributes[name] = _with_sharding(attributes[name], self._kind)
-        region = _widen(region, [word], [self._everywhere], attributes)
+        region = _order.widen(region, [word], [self._everywhere], attributes)
         block = region.regions[0].blocks[0]  # Python's idea of it is void once it has moved
         first = block.add_argument(self._here, region.location)
         _return_too(block, self._calls.hand_on_after(block, first))
@@ -115,22 +115,14 @@ class _Words:
 
     def _through_function(self, call, word):
         function, inner = self._calls.function(call)
-        call = _widen(call, [word], [self._everywhere], _order.entries_of(call.attributes))
+        call = _order.widen(call, [word], [self._everywhere], _order.entries_of(call.attributes))
         first = inner.add_argument(self._everywhere, function.location)
         _return_too(inner, self.thread(inner, first))
-        end = _last(inner.operations).operation
-        kind = ir.FunctionType.get(
-            [argument.type for argument in inner.arguments], [v.type for v in end.operands]
-        )
-        function.attributes["function_type"] = ir.TypeAttr.get(kind)
-        for name in ("arg_attrs", "res_attrs"):
-            if name in function.attributes:
-                told = [*ir.ArrayAttr(function.attributes[name]), ir.DictAttr.get({})]
-                function.attributes[name] = ir.ArrayAttr.get(told)
+        _order.widen_type(function, "arg_attrs", "res_attrs")
         return _last(call.results)
 
     def _through_loop(self, loop, word):
-        loop = _widen(loop, [word], [self._everywhere], _order.entries_of(loop.attributes))
+        loop = _order.widen(loop, [word], [self._everywhere], _order.entries_of(loop.attributes))
         condition, body = self._calls.blocks(loop)
         for block in (condition, body):
             block.add_argument(self._everywhere, loop.location)
@@ -138,7 +130,7 @@ class _Words:
         return _last(loop.results)
 
     def _through_branches(self, choice, word):
-        choice = _widen(choice, [], [self._everywhere], _order.entries_of(choice.attributes))
+        choice = _order.widen(choice, [], [self._everywhere], _order.entries_of(choice.attributes))
         for block in self._calls.blocks(choice):
             _return_too(block, self.thread(block, word))
         return _last(choice.results)
@@ -154,26 +146,6 @@ def _last(values):
 def _with_sharding(shardings, one):
     text = str(shardings).removesuffix("]>")
     return ir.Attribute.parse(f"{text}{'' if text.endswith('[') else ', '}{one}]>")
-
-
-def _widen(operation, operands, results, attributes):
-    """The operation with more operands and results, and the same regions."""
-    wider = ir.Operation.create(
-        operation.name,
-        results=[*(value.type for value in operation.results), *results],
-        operands=[*operation.operands, *operands],
-        attributes=attributes,
-        regions=len(operation.regions),
-        loc=operation.location,
-        ip=ir.InsertionPoint(operation),
-    )
-    for old, new in zip(operation.regions, wider.regions):
-        for block in list(old.blocks):
-            block.append_to(new)
-    for old, new in zip(operation.results, wider.results):
-        old.replace_all_uses_with(new)
-    operation.erase()
-    return wider
 
 
 def _return_too(block, value):

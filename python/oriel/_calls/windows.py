@@ -1,7 +1,11 @@
 """Windows in a program that has been lowered. A program reads one by `oriel_load` and writes one by
 `oriel_store`, each a copy, whose operands say what comes before. Where a call alone has what a load
 gives, it takes the window itself; where what it gives goes to a store alone, it writes the window
-itself: nothing is copied, and what came before the load or the store comes before the call."""
+itself: nothing is copied, and what came before the load or the store comes before the call. In a
+program that writes no window a load that comes after nothing is the window itself."""
+
+import functools
+import operator
 
 from jax.interpreters import mlir
 
@@ -14,24 +18,23 @@ _CONFIG = "mhlo.backend_config"
 _TARGET = "call_target_name"
 _ALIASES = "output_operand_aliases"
 _RESHAPE = "stablehlo.reshape"
+_SAME = (_RESHAPE, "stablehlo.optimization_barrier")  # whose results are their operands
+_HOLDERS = ("stablehlo.while", "stablehlo.case", "stablehlo.if", "sdy.manual_computation")
 _MESSAGES = ("oriel_send", "oriel_recv", "oriel_sendrecv")  # whose results are no blocks
 _EXACT = ("oriel_kernel", "oriel_op")  # a person's code, which may look at the shape
+_MOST_READ = 62  # of a call's operands, that may be windows which it comes after something for
 
 
 def fuse(module):
-    """Makes calls of a module use windows where they lie."""
-    for operation in _custom_calls(module, LOAD):
-        _read_in_place(operation)
-    for operation in _custom_calls(module, STORE):
+    """Makes calls of a module use windows where they lie. Returns the windows."""
+    loads, stores = _custom_calls(module, LOAD), _custom_calls(module, STORE)
+    windows = [operation.operands[0] for operation in (*loads, *stores)]
+    for operation in loads:
+        # XLA may read an argument again later, since to it that never changes.
+        _read_in_place(operation, freely=not stores)
+    for operation in stores:
         _write_in_place(operation)
-
-
-def check_order(module):
-    """Refuses a program that reads and writes a window and does not say which is first."""
-    table = ir.SymbolTable(module.operation)
-    if any(_written_by(call, table) for call in _custom_calls(module)):
-        for function in module.body.operations:
-            _check_blocks(function.operation, table)
+    return windows
 
 
 def _custom_calls(module, target=None):
@@ -59,17 +62,21 @@ def _number(config, name):
 # ---- a call takes a window, or writes one ------------------------------------------------
 
 
-def _read_in_place(load):
-    """The window in the place of what is loaded, if that is an operand of one call alone."""
+def _read_in_place(load, freely):
+    """The window in the place of what is loaded, if that is an operand of one call alone, or `freely`
+    if nothing has to come first."""
     window, *before = load.operands
     use = _only_use(load.result)
     call = use and use.owner.operation
-    if call is None or not _takes_windows(call) or call.block != load.operation.block:
-        return
-    if use.operand_number < _data_operands(call):
+    if freely and not before:
         load.result.replace_all_uses_with(window)
-        _remake(call, before)
         load.erase()
+    elif call is not None and _takes_windows(call) and call.block == load.operation.block:
+        number = use.operand_number
+        if number < min(_data_operands(call), _MOST_READ):
+            load.result.replace_all_uses_with(window)
+            _remake(call, before, read=number)
+            load.erase()
 
 
 def _write_in_place(store):
@@ -82,17 +89,24 @@ def _write_in_place(store):
     use = _only_use(result)
     if len(call.results) != 1 or use is None or use.owner.operation != store.operation:
         return
-    if _order.text_of(call, _TARGET) in _EXACT and result.type != window.type:
+    if _order.text_of(call, _TARGET) in _EXACT and not _may_write(call, result, window):
         return
     if not all(_is_before(other, call) for other in (window, *before)):
         return
-    made = _remake(call, before, window)
+    made = _remake(call, before, into=window)
     store.result.replace_all_uses_with(made.result)
     store.erase()
     while (reshaped := _owner(value)) != call:
         value = reshaped.operands[0]
         reshaped.erase()
     call.erase()
+
+
+def _may_write(call, result, window):
+    """Of a person's code, which may read its operands when it has written results."""
+    operands = list(call.operands)[: _data_operands(call)]
+    apart = all(_origin(operand) != _origin(window) for operand in operands)
+    return apart and result.type == window.type
 
 
 def _takes_windows(operation):
@@ -141,9 +155,9 @@ def _is_before(value, operation):
     return False
 
 
-def _remake(call, before, into=None):
+def _remake(call, before, read=0, into=None):
     """The call with operands more: a window for its result, which is a ticket then, and what it
-    comes after. Without `into` the old call is gone."""
+    comes after, for the window that operand `read` is. Without `into` the old call is gone."""
     attributes, config = _order.entries_of(call.attributes), _config_of(call)
     operands, types = list(call.operands), [value.type for value in call.results]
     layouts = list(ir.ArrayAttr(attributes["operand_layouts"]))
@@ -154,6 +168,8 @@ def _remake(call, before, into=None):
         config["into"] = _as_number(1)
         types = [ir.RankedTensorType.get([1], ir.IntegerType.get_signless(32))]
         attributes["result_layouts"] = ir.ArrayAttr.get([_order.layout_of(types[0])])
+    elif before:  # what XLA may have copied of it may be older
+        config["read"] = _as_number(_number(config, "read") | 1 << read)
     operands += before
     layouts += [_order.layout_of(value.type) for value in before]
     if before:
@@ -176,60 +192,122 @@ def _as_number(value):
 # ---- which comes first -----------------------------------------------------------------------
 
 
-def _written_by(operation, table):
-    """The values that an operation writes, itself or inside."""
-    if operation.name == "stablehlo.custom_call":
-        return _written_by_call(operation)
-    found = []
-    for block in _blocks_in(operation, table):
-        arguments = list(block.arguments)
-        inner = [
-            value for other in block.operations for value in _written_by(other.operation, table)
-        ]
-        own = [value for value in inner if value in arguments]
-        found += [value for value in inner if value not in own]  # captured
-        found += [_origin(operation.operands[arguments.index(value)]) for value in own]
-    return found
+class Order:
+    """What a program does with windows, as it runs. A window is known by the argument of the program
+    that it is: where that goes into a function or a loop twice, there both are one."""
+
+    def __init__(self, module):
+        self._table = ir.SymbolTable(module.operation)
+        self._origins = {}  # a value: the argument that it is, or None
+
+    def check(self, windows):
+        """Refuses a program that reads and writes a window and does not say which is first. Returns
+        all values that are one of the windows."""
+        if not windows:
+            return ()
+        main = self._body("main")
+        self._origins = {argument: argument for argument in main.arguments}
+        self._look(main)
+        windows = self._known(windows)
+        return {value for value, origin in self._origins.items() if origin in windows}
+
+    def _body(self, name):
+        return self._table[name].operation.regions[0].blocks[0]
+
+    def _look(self, block, copies=True):
+        """(what it reads, what it writes). `copies`: and so is what it returns."""
+        done = []
+        operations = [operation.operation for operation in block.operations]
+        for operation in operations if copies else operations[:-1]:
+            done.append((operation, *self._effects(operation)))
+        reads = set().union(*(reads for _, reads, _ in done))
+        writes = set().union(*(writes for _, _, writes in done))
+        if writes:
+            _check(done, writes)
+        return reads, writes
+
+    def _effects(self, operation):
+        """(what it reads, what it writes)"""
+        operands = [self._origins.get(value) for value in operation.operands]
+        if operation.name in _SAME:
+            self._origins.update(zip(operation.results, operands))
+            return set(), set()
+        reads = self._known(operation.operands)
+        if operation.name == "stablehlo.custom_call":
+            return reads, self._known(_written_by(operation))
+        if operation.name == "func.call":
+            name = ir.FlatSymbolRefAttr(operation.attributes["callee"]).value
+            return self._through([self._body(name)], operation, operands)
+        if operation.name in _HOLDERS:
+            return self._through(_order.blocks_of(operation), operation, operands)
+        return reads, set()
+
+    def _known(self, values):
+        return {self._origins.get(value) for value in values} - {None}
+
+    def _through(self, blocks, operation, operands):
+        hands_on = operation.name in ("func.call", "stablehlo.while")
+        reads, writes = set(), set()
+        for block in blocks:
+            self._origins.update(zip(block.arguments, operands))
+            read, written = self._look(block, copies=not hands_on)
+            reads, writes = reads | read, writes | written
+        if hands_on:
+            returned = [self._origins.get(value) for value in _last(blocks[-1].operations).operands]
+            if operation.name == "stablehlo.while":
+                returned = [r if r == o else None for r, o in zip(returned, operands)]
+            self._origins.update(zip(operation.results, returned))
+        return reads, writes
 
 
-def _written_by_call(call):
-    target = _order.text_of(call, _TARGET)
-    if target == STORE:
-        return [_origin(call.operands[0])]
-    if not target.startswith("oriel_") or _CONFIG not in call.attributes:
+def _last(operations):
+    return operations[len(operations) - 1].operation
+
+
+def _written_by(call):
+    """The windows that a custom call writes."""
+    operands = list(call.operands)
+    if _order.text_of(call, _TARGET) == STORE:
+        return operands[:1]
+    if not _order.is_call(call):
         return []
     config = _config_of(call)
-    end = len(call.operands) - _number(config, "after")
-    return [_origin(value) for value in list(call.operands)[end - _number(config, "into") : end]]
+    end = len(operands) - _number(config, "after")
+    return operands[end - _number(config, "into") : end]
 
 
-def _blocks_in(operation, table):
-    if operation.name == "func.call":
-        name = ir.FlatSymbolRefAttr(operation.attributes["callee"]).value
-        return [table[name].operation.regions[0].blocks[0]]
-    return _order.blocks_of(operation)
+def _check(done, written):
+    """Of operations of a block any two that use a window, and one of them writes it."""
+    before = {}  # an operation: bits of those of `known` that come before it, or are it
+    known = []
+    for operation, reads, writes in done:
+        owners = map(_owner, _operands_of(operation))
+        bits = functools.reduce(operator.or_, (before.get(owner, 0) for owner in owners), 0)
+        if (reads | writes) & written:
+            for i, (other, its_reads, its_writes) in enumerate(known):
+                clash = (reads | writes) & its_writes or writes & its_reads
+                if clash and (_is_return(operation) or not bits >> i & 1):
+                    _refuse(other, operation)
+            bits |= 1 << len(known)
+            known.append((operation, reads, writes))
+        before[operation] = bits
 
 
-def _check_blocks(operation, table):
-    for block in _order.blocks_of(operation):
-        _check_block([inner.operation for inner in block.operations], table)
-        for inner in block.operations:
-            _check_blocks(inner.operation, table)
+def _is_return(operation):
+    return operation.name in ("func.return", "stablehlo.return", "sdy.return")
 
 
-def _check_block(operations, table):
-    written = [(i, value) for i, one in enumerate(operations) for value in _written_by(one, table)]
-    depends = _dependencies(operations) if written else []
-    for i, window in written:
-        for j, other in enumerate(operations):
-            if other.name == _RESHAPE or all(_origin(v) != window for v in _operands_of(other)):
-                continue
-            if j != i and i not in depends[j] and j not in depends[i]:
-                raise ValueError(
-                    "oriel: a program reads a window and writes it (into=), and nothing says which "
-                    "is first: give what comes later after= with the result of what comes first "
-                    f"({_words(operations[i])}; {_words(other)})"
-                )
+def _refuse(first, second):
+    if _is_return(second):
+        raise ValueError(
+            "oriel: a program returns a window that it writes (into=), and XLA copies it at any "
+            f"time: return oriel.load(w, after=ticket) ({_words(first)})"
+        )
+    raise ValueError(
+        "oriel: a program reads a window and writes it (into=), and nothing says which is first: "
+        "give what comes later after= with the result of what comes first "
+        f"({_words(first)}; {_words(second)})"
+    )
 
 
 def _operands_of(operation):
@@ -239,17 +317,6 @@ def _operands_of(operation):
         for inner in block.operations:
             found += _operands_of(inner.operation)
     return found
-
-
-def _dependencies(operations):
-    """For each operation the numbers of all that come before it by their data."""
-    number = {operation: i for i, operation in enumerate(operations)}
-    depends = []
-    for operation in operations:
-        owners = {_owner(value) for value in _operands_of(operation)}
-        direct = {number[owner] for owner in owners if owner in number}
-        depends.append(direct.union(*(depends[i] for i in direct)))
-    return depends
 
 
 def _words(operation):

@@ -285,7 +285,7 @@ class Operation:
         `aliases` maps operands to results that share their memory, `target` is another
         name than the operation's; `space` is the memory space of the first operand and the
         first result. What `communicates` uses NCCL's communicator itself."""
-        _check_not_exported(self.name, ctx)
+        check_not_exported(self.name, ctx)
         numbers = {
             "version": ctypes.c_int64.in_dll(_lib.load(), "oriel_ffi_version").value,
             "kind": _lib.OPERATIONS.index(self._operation) + 1,
@@ -340,7 +340,7 @@ def _agreed(batch):
     return run
 
 
-def _check_not_exported(operation, ctx):
+def check_not_exported(operation, ctx):
     """Where it runs another mesh may stand on other ranks, and another program around it, which
     may hold it twice; nobody tells oriel of either."""
     if ctx.module_context.lowering_parameters.for_export:

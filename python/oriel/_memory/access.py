@@ -35,7 +35,7 @@ def store(x, into, after=None, *, effect=False):
 
     effect   it is made though nobody uses the ticket, in loops and inner functions too
     """
-    return _write("store", x, into, after, effect)
+    return _write("store", load(x, after) if _is_handle(x) else x, into, after, effect)
 
 
 def through(name, function, args, keywords, into, after, effect):
@@ -46,7 +46,7 @@ def through(name, function, args, keywords, into, after, effect):
         if not isinstance(x, Handle):
             return x
         found.append(x)
-        return x._operand() if after is None else load(x, after)
+        return _array_of(x, after)
 
     args, keywords = jax.tree.map(read, (tuple(args), keywords), is_leaf=_is_handle)
     if after is not None and not found and into is None:
@@ -72,7 +72,14 @@ def has_handles(args, keywords):
 
 def arrays_of(x):
     """A pytree with the arrays of windows in their place."""
-    return jax.tree.map(lambda v: v._operand() if _is_handle(v) else v, x, is_leaf=_is_handle)
+    return jax.tree.map(lambda v: _array_of(v) if _is_handle(v) else v, x, is_leaf=_is_handle)
+
+
+def _array_of(window, after=None):
+    """In a program what is read of it, which _calls/windows.py may find to be the window itself."""
+    if after is None and not _compat.is_tracing():
+        return window._operand()
+    return load(window, after)
 
 
 def _is_handle(x):
@@ -80,7 +87,7 @@ def _is_handle(x):
 
 
 def _before(name, after):
-    for leaf in (leaves := jax.tree.leaves(after)):
+    for leaf in (leaves := jax.tree.leaves(after, is_leaf=_is_handle)):
         if not isinstance(leaf, (jax.Array, jax.core.Tracer)):
             raise TypeError(f"oriel.{name}: after must be a ticket or another array, got {leaf!r}")
     return leaves
@@ -149,10 +156,12 @@ def _store_batch(args, dims, *, effect):
 
 def _lowered(ctx, *operands, **params):
     from oriel import _calls  # which has the operations, and they have this
+    from oriel._collectives import primitive
 
     context = ctx.module_context.axis_context
     mesh = getattr(context, "mesh", None)
     name = ctx.primitive.name
+    primitive.check_not_exported(name.removeprefix("oriel_"), ctx)
     if mesh is None and context.num_devices != 1:
         raise ValueError(
             f"{name.replace('_', '.')} outside jax.shard_map in a program for "

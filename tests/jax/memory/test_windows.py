@@ -33,10 +33,16 @@ JOBS = {
 }
 ALIASES = [
     "kept",
+    "misused",
     "orders_of_devices",
     "cached",
     "dropped",
     "threads",
+    "copied",
+    "two_names",
+    "kernels_in_place",
+    "inner_functions",
+    "read_again",
 ]
 GROUPS = ["world", "groups", "crossing", "larger_mesh", "refusals"]
 
