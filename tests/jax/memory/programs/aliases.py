@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import oriel
-from common import local_parts, make_mesh
+from common import local_parts, make_mesh, refused
 from jax import lax
 from jax.sharding import PartitionSpec as P
 from kernels import several
@@ -24,7 +24,6 @@ from over_mesh import (
     mesh,
     over,
     plain,
-    refused,
     value,
     values,
 )
