@@ -72,10 +72,12 @@ def _members(mesh, axis_name, group):
         return None, axes
     if mesh is None:
         mesh = _compat.context_mesh()
-    if mesh is None or mesh.empty:
+    if mesh is None or getattr(mesh, "empty", False):
         raise ValueError(
             f"oriel.window: axis_name={axis_name!r} is of a mesh: give it, or use jax.set_mesh"
         )
+    if not isinstance(mesh, jax.sharding.Mesh):
+        raise TypeError(f"oriel.window: mesh must be a jax.sharding.Mesh, of devices, got {mesh!r}")
     axes = _primitive.list_axes(axes)
     for name in axes:
         if name not in mesh.axis_names:

@@ -96,6 +96,8 @@ def arguments():
     refused(lambda: oriel.window((), "f4", m, "x"), "shape is ()")
     refused(lambda: oriel.window((3,), "f4", m, "y"), "'y'", "('x',)")
     refused(lambda: oriel.window((3,), "f4", m), "axis_name is not")
+    for wrong in ("x", m.abstract_mesh):
+        refused(lambda: oriel.window((3,), "f4", wrong, "x"), "mesh must be", kind=TypeError)
     refused(lambda: oriel.window((3,), "f4", axis_name="x"), "jax.set_mesh")
     group = oriel.group([0])
     refused(lambda: oriel.window((3,), "f4", m, "x", group=group), "not both")
