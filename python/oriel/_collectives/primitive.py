@@ -327,14 +327,13 @@ class Operation:
 
 
 def _agreed(batch):
-    """A rule of vmap. Ranks may map different dimensions: in calls over them the mapped one is in
-    front on all."""
+    """A rule of vmap. Ranks may map different dimensions, and what one alone has around a call may
+    move its own: so the mapped one is in front on all."""
 
     @functools.wraps(batch)
     def run(axis_data, args, dims, **params):
-        if _groups.over_ranks(params["axes"]):
-            args = [x if dim is None else jnp.moveaxis(x, dim, 0) for x, dim in zip(args, dims)]
-            dims = [None if dim is None else 0 for dim in dims]
+        args = [x if dim is None else jnp.moveaxis(x, dim, 0) for x, dim in zip(args, dims)]
+        dims = [None if dim is None else 0 for dim in dims]
         return batch(axis_data, args, dims, **params)
 
     return run

@@ -7,6 +7,7 @@ pytestmark = pytest.mark.timeout(300)
 
 CASES = [
     "rank_is_a_constant",
+    "one_rank_moves_what_is_mapped",
     "one_rank_prints",
     "one_rank_branches",
     "data_of_the_rank",

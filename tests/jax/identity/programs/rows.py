@@ -42,6 +42,19 @@ def rank_is_a_constant():
         equal(step(x), total + added)
 
 
+def one_rank_moves_what_is_mapped():
+    """What a rank alone adds has JAX put the mapped dimension in front there."""
+    mesh, x, total = operand()
+
+    def one(column):
+        return oriel.all_reduce(
+            column + jnp.zeros(1, np.float32) if oriel.rank() == 0 else column, "x"
+        )
+
+    step = sharded(mesh, jax.vmap(one, in_axes=-1, out_axes=-1))
+    equal(step(x), total)
+
+
 def one_rank_prints():
     mesh, x, total = operand()
 
