@@ -14,7 +14,7 @@ import slurm
 # Fewer calls than this, and the sweep did not reach what it is for. To destroy is to end
 # the watch thread, which is told and drops its robust list; a process alone has none, and
 # nothing is left that could fail.
-LEAST = {"create": 10, "use": 8, "windows": 20, "destroy": 2}
+LEAST = {"create": 10, "use": 8, "windows": 15, "destroy": 2}
 
 
 def check_swept(text, phase, processes, least=None):
